@@ -1,0 +1,1 @@
+"""The D-Bus door: `org.aios.TaskManager` on the system bus."""

@@ -1,0 +1,1 @@
+"""`aiosctl`: the administrator's command, one module a verb."""

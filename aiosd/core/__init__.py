@@ -1,0 +1,1 @@
+"""The application core: every operation, the scheduler, supervision of runs, recovery, events."""

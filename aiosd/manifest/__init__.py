@@ -1,0 +1,1 @@
+"""Capability manifests: the table of keys, the parser, the directories and how they override each other."""

@@ -1,0 +1,1 @@
+"""The JSON-RPC door: HTTP and SSE over a Unix socket."""

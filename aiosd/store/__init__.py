@@ -1,0 +1,1 @@
+"""The durable state: one SQLite file, one writer thread, queries by subject."""
