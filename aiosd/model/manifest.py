@@ -1,4 +1,4 @@
-"""What a capability is, once its manifest has been read and the defaults of its level filled in (aios.capability(5))."""
+"""What a capability is, its manifest read and the defaults of its level filled in (aios.capability(5))."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ class Identity(StrEnum):
 
 
 class Network(StrEnum):
-    """Which network the program sees; ordered from nothing to everything."""
+    """Which network the program sees; ordered from nothing to everything.
+
+    `NETLINK`: the host's network namespace seen, not used: a seccomp filter leaves only NETLINK_ROUTE sockets (and socket
+    pairs), so the program can read interfaces, addresses and routes but reach nobody, not even an abstract Unix socket.
+    """
 
     NONE = "none"
+    NETLINK = "netlink"
     HOST = "host"
 
 
@@ -62,7 +67,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """cgroup limits of a scope; None means no limit. Bytes, percent of one CPU, counts (systemd.resource-control(5))."""
+    """cgroup limits of a scope; None: no limit. Bytes, percent of one CPU, counts (systemd.resource-control(5))."""
 
     memory_max: int | None = None
     memory_high: int | None = None
@@ -72,6 +77,7 @@ class Limits:
     cpu_weight: int | None = None
     open_files: int | None = None
     scratch_max: int | None = None
+    log_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +133,53 @@ LEVEL_DEFAULTS: dict[Level, LevelDefaults] = {
         Identity.DYNAMIC,
         HomeView.NONE,
         Network.NONE,
-        Limits(memory_max=256 * MIB, cpu_quota_percent=20, tasks_max=16, open_files=1024, scratch_max=64 * MIB),
+        Limits(
+            memory_max=256 * MIB,
+            cpu_quota_percent=20,
+            tasks_max=16,
+            open_files=1024,
+            scratch_max=64 * MIB,
+            log_max=16 * MIB,
+        ),
     ),
     Level.LOW: LevelDefaults(
         Identity.CALLER,
         HomeView.READ_ONLY,
         Network.NONE,
-        Limits(memory_max=512 * MIB, cpu_quota_percent=50, tasks_max=64, open_files=1024, scratch_max=256 * MIB),
+        Limits(
+            memory_max=512 * MIB,
+            cpu_quota_percent=50,
+            tasks_max=64,
+            open_files=1024,
+            scratch_max=256 * MIB,
+            log_max=64 * MIB,
+        ),
     ),
     Level.MEDIUM: LevelDefaults(
         Identity.CALLER,
         HomeView.READ_WRITE,
         Network.HOST,
-        Limits(memory_max=1024 * MIB, cpu_quota_percent=100, tasks_max=128, open_files=4096, scratch_max=1024 * MIB),
+        Limits(
+            memory_max=1024 * MIB,
+            cpu_quota_percent=100,
+            tasks_max=128,
+            open_files=4096,
+            scratch_max=1024 * MIB,
+            log_max=64 * MIB,
+        ),
     ),
     Level.HIGH: LevelDefaults(
         Identity.CALLER,
         HomeView.READ_WRITE,
         Network.HOST,
-        Limits(memory_max=2048 * MIB, cpu_quota_percent=200, tasks_max=512, open_files=4096, scratch_max=2048 * MIB),
+        Limits(
+            memory_max=2048 * MIB,
+            cpu_quota_percent=200,
+            tasks_max=512,
+            open_files=4096,
+            scratch_max=2048 * MIB,
+            log_max=64 * MIB,
+        ),
     ),
-    Level.CRITICAL: LevelDefaults(Identity.NAMED, HomeView.READ_WRITE, Network.HOST, Limits()),
+    Level.CRITICAL: LevelDefaults(Identity.NAMED, HomeView.READ_WRITE, Network.HOST, Limits(log_max=64 * MIB)),
 }
