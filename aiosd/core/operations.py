@@ -1,0 +1,112 @@
+"""The one table of what can be asked: both doors, the authorisation test, the CLI's help and the reference use it.
+
+An operation is named once here, with its parameters (model/wire.py), the access it needs (auth/policy.py) and where it
+stands at each door. Its handler is the method of the same name in core/manager.py. What is not here does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiosd.auth.policy import Access
+from aiosd.model import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiosd.model.jsontext import JsonObject
+
+MANAGER = "org.aios.TaskManager1"
+TASK = "org.aios.TaskManager1.Task"
+
+
+@dataclass(frozen=True, slots=True)
+class BusMember:
+    """A D-Bus method that is this operation."""
+
+    interface: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of the table. `rpc`: the JSON-RPC method's name, None where only the bus has it (descriptors)."""
+
+    name: str
+    params: type[wire.Wire]
+    access: Access
+    bus: BusMember | None
+    summary: str
+    rpc: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an operation answers: a JSON object, and descriptors that the door sends on and closes."""
+
+    body: JsonObject
+    fds: tuple[int, ...] = ()
+
+
+def _op(
+    name: str,
+    params: type[wire.Wire],
+    access: Access,
+    bus: tuple[str, str] | None,
+    summary: str,
+    *,
+    rpc: bool = True,
+) -> Operation:
+    member = BusMember(*bus) if bus else None
+    return Operation(name, params, access, member, summary, f"aios/{name}" if rpc else None)
+
+
+_ROWS = (
+    _op("task.create", wire.TaskCreate, Access.RUN, (MANAGER, "CreateTask"), "Run a capability as a task"),
+    _op("task.get", wire.TaskGet, Access.VIEW, (MANAGER, "GetTask"), "One task, whole"),
+    _op("task.list", wire.TaskList, Access.VIEW, (MANAGER, "ListTasks"), "A page of tasks"),
+    _op("task.history", wire.TaskList, Access.VIEW, (MANAGER, "ListHistory"), "Tasks by time, finished ones too"),
+    _op("task.cancel", wire.TaskCancel, Access.CONTROL, (TASK, "Cancel"), "Stop a task for good"),
+    _op("task.pause", wire.TaskRef, Access.CONTROL, (TASK, "Pause"), "Hold a task where it is"),
+    _op("task.resume", wire.TaskRef, Access.CONTROL, (TASK, "Resume"), "Let a paused task go on"),
+    _op("task.retry", wire.TaskRetry, Access.RUN, (TASK, "Retry"), "Run a finished task again, as a new one"),
+    _op("task.set_priority", wire.TaskPriority, Access.CONTROL, (TASK, "SetPriority"), "Change a task's priority"),
+    _op("task.input", wire.TaskInput, Access.CONTROL, (TASK, "ProvideInput"), "Answer a task's question"),
+    _op("task.wait", wire.TaskWait, Access.VIEW, (TASK, "Wait"), "Answer when the task is final"),
+    _op("task.state_history", wire.TaskRef, Access.VIEW, (TASK, "GetHistory"), "Every state a task was in", rpc=False),
+    _op("task.logs", wire.TaskLog, Access.VIEW, None, "A piece of what the program wrote"),
+    _op("task.open_log", wire.TaskLog, Access.VIEW, (TASK, "OpenLog"), "The log by descriptor", rpc=False),
+    _op("task.subscribe", wire.TaskSubscribe, Access.VIEW, (MANAGER, "Subscribe"), "Follow a task's events"),
+    _op("task.unsubscribe", wire.SubscriptionRef, Access.OWN, (MANAGER, "Unsubscribe"), "End a subscription"),
+    _op(
+        "task.resubscribe",
+        wire.TaskResubscribe,
+        Access.VIEW,
+        (MANAGER, "Resubscribe"),
+        "Follow again, with what was missed",
+    ),
+    _op("artifact.list", wire.TaskRef, Access.VIEW, (MANAGER, "ListArtifacts"), "What a task produced"),
+    _op("artifact.get", wire.ArtifactRef, Access.VIEW, (MANAGER, "GetArtifact"), "One artifact"),
+    _op(
+        "artifact.open",
+        wire.ArtifactOpen,
+        Access.VIEW,
+        (MANAGER, "OpenArtifact"),
+        "An artifact's content by descriptor",
+        rpc=False,
+    ),
+    _op(
+        "capability.list",
+        wire.CapabilityList,
+        Access.PUBLIC,
+        (MANAGER, "ListCapabilities"),
+        "The installed capabilities",
+    ),
+    _op("capability.get", wire.CapabilityRef, Access.PUBLIC, (MANAGER, "GetCapability"), "One capability's manifest"),
+    _op("service.status", wire.Empty, Access.PUBLIC, (MANAGER, "GetStatus"), "What the daemon is doing"),
+    _op("service.reload", wire.Empty, Access.MANAGE, (MANAGER, "Reload"), "Read configuration and manifests again"),
+)
+
+OPERATIONS: Mapping[str, Operation] = {row.name: row for row in _ROWS}
+"""Every operation by name."""

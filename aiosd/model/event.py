@@ -1,0 +1,80 @@
+"""An event: one committed change, in the one format that every door shows (seed 003) with seed 000's kind beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from aiosd.model.ids import event_id
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject, JsonValue
+
+
+class Source(StrEnum):
+    """Who caused an event (seed 003)."""
+
+    USER = "user"
+    MANAGER = "manager"
+    SYSTEM = "system"
+    WORKER = "worker"
+
+
+class Kind(StrEnum):
+    """What a subscriber of seed 000 sees; its last word is what `subscribe.events` chooses by."""
+
+    STATUS = "task.status"
+    PROGRESS = "task.progress"
+    ARTIFACT = "task.artifact"
+    INPUT_REQUIRED = "task.input_required"
+    AUTH_REQUIRED = "task.auth_required"
+    LOG = "task.log"
+    RESULT = "task.result"
+    ERROR = "task.error"
+    TIMELINE = "timeline"
+    """Seen on session feeds only: Boss's types that seed 000 has no event for."""
+
+    @property
+    def choice(self) -> str:
+        """The word in a subscription's `events`."""
+        return self.value.removeprefix("task.")
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """What a `task.status` event changed; `old` is None for a new task."""
+
+    old: str | None
+    new: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of the event log. `sequence` ascends without gap; `time` in microseconds since the epoch.
+
+    `type` is Boss's name (`task.started`), `kind` seed 000's. `payload` is what both show as data. `uid` is the owner of
+    the task: only its subscribers (and those with view-others) get it. `change` is there when the status or phase changed.
+    """
+
+    sequence: int
+    task_id: str | None
+    session_id: str | None
+    uid: int
+    source: Source
+    type: str
+    kind: Kind
+    time: int
+    payload: JsonObject = field(default_factory=dict)
+    change: StateChange | None = None
+
+    @property
+    def id(self) -> str:
+        """The event's id on the wire."""
+        return event_id(self.sequence)
+
+    def data(self) -> dict[str, JsonValue]:
+        """Seed 000's `data`: the task's id and the payload, the payload's keys winning."""
+        head: dict[str, JsonValue] = {} if self.task_id is None else {"task_id": self.task_id}
+        return {**head, **self.payload}

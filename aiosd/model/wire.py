@@ -1,0 +1,222 @@
+"""The JSON edge: the parameters of every operation as pydantic models, with their bounds. Both doors parse into these.
+
+A model's field names are the wire's (seed 000, snake_case). Unknown fields are ignored, as seed 000's family says;
+a wrong one is refused with its name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+MAX_MILLISECONDS = 366 * 24 * 3600 * 1000
+"""Longest time-out or delay that can be asked for: a year."""
+
+Milliseconds = Annotated[int, Field(ge=1, le=MAX_MILLISECONDS)]
+Delay = Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+CapabilityId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)+$", max_length=128)]
+CapabilityGlob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.*?]{1,128}$")]
+Token = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,64}$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+Line = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$", max_length=200)
+]
+StatusName = Literal[
+    "pending", "working", "paused", "input_required", "auth_required", "completed", "failed", "canceled"
+]
+PriorityName = Literal["low", "normal", "high", "urgent"]
+EventName = Literal["status", "progress", "artifact", "input_required", "auth_required", "log", "result", "error"]
+Free = dict[str, JsonValue]
+
+
+class Wire(BaseModel):
+    """Base of all parameters: strict types (no "1" for 1), immutable, unknown fields ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class RetryOptions(Wire):
+    """`options.retry` of seed 000."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 1
+    delay_ms: Delay = 1000
+
+
+class LimitOptions(Wire):
+    """cgroup limits, only tighter than the capability's. Bytes, percent of one CPU, counts."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    memory_max: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
+    memory_high: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
+    cpu_quota_percent: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    tasks_max: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    io_weight: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    cpu_weight: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
+class CreateOptions(Wire):
+    """`options` of `aios/task.create`; the names beyond seed 000 are the design's."""
+
+    async_: Annotated[bool, Field(alias="async")] = False
+    priority: PriorityName | None = None
+    timeout_ms: Milliseconds | None = None
+    retry: RetryOptions | None = None
+    depends_on: Annotated[list[Identifier], Field(max_length=64)] = []
+    not_before: Annotated[int, Field(ge=0, le=1 << 52)] | str | None = None
+    limits: LimitOptions | None = None
+    idempotency_key: Key | None = None
+    parent_task_id: Identifier | None = None
+    session_id: Identifier | None = None
+    execution_mode: Literal["independent", "collaborative", "research_only"] | None = None
+    risk_level: Literal["low", "medium", "high"] | None = None
+    title: Line | None = None
+    handle_token: Token | None = None
+
+
+class TaskCreate(Wire):
+    """`aios/task.create`."""
+
+    capability_id: CapabilityId
+    arguments: Free = {}
+    options: CreateOptions = CreateOptions()
+    metadata: Free = {}
+
+
+class TaskRef(Wire):
+    """An operation on one task."""
+
+    task_id: Identifier
+
+
+class TaskGet(TaskRef):
+    """`aios/task.get`."""
+
+    include_history: bool = False
+
+
+class ListFilter(Wire):
+    """`filter` of `aios/task.list` and `.history`. Times: RFC 3339."""
+
+    status: Annotated[list[StatusName], Field(max_length=8)] | None = None
+    capability_id: CapabilityGlob | None = None
+    start_time: Annotated[str, Field(max_length=40)] | None = None
+    end_time: Annotated[str, Field(max_length=40)] | None = None
+    parent_task_id: Identifier | None = None
+    session_id: Identifier | None = None
+    tag: Line | None = None
+    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
+    all_users: bool = False
+
+
+class Pagination(Wire):
+    """A page: at most 100 rows."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+    offset: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    cursor: Annotated[str, Field(max_length=128)] | None = None
+
+
+class Sort(Wire):
+    """Order of a list."""
+
+    field: Literal["created_at", "updated_at", "priority"] = "created_at"
+    order: Literal["asc", "desc"] = "desc"
+
+
+class TaskList(Wire):
+    """`aios/task.list` and `aios/task.history`."""
+
+    filter: ListFilter = ListFilter()
+    pagination: Pagination = Pagination()
+    sort: Sort = Sort()
+
+
+class TaskCancel(TaskRef):
+    """`aios/task.cancel`."""
+
+    reason: Line = "user_request"
+
+
+class TaskInput(TaskRef):
+    """`aios/task.input`."""
+
+    input: Free
+
+
+class TaskPriority(TaskRef):
+    """`aios/task.set_priority`."""
+
+    priority: PriorityName
+
+
+class TaskWait(TaskRef):
+    """`aios/task.wait`: answer when final, or (`until_waiting`) when a person is needed."""
+
+    timeout_ms: Milliseconds | None = None
+    until_waiting: bool = False
+
+
+class TaskRetry(TaskRef):
+    """`aios/task.retry`."""
+
+    handle_token: Token | None = None
+
+
+class TaskLog(TaskRef):
+    """`aios/task.logs` and `OpenLog`. `offset`, `limit` in bytes."""
+
+    stream: Literal["stdout", "stderr"] = "stdout"
+    attempt: Annotated[int, Field(ge=1, le=100)] | None = None
+    offset: Annotated[int, Field(ge=0, le=1 << 50)] = 0
+    limit: Annotated[int, Field(ge=1, le=128 * 1024)] = 64 * 1024
+
+
+class TaskSubscribe(Wire):
+    """`aios/task.subscribe`; `task_id` empty: all of the caller's own."""
+
+    task_id: Annotated[str, StringConstraints(pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] = ""
+    events: Annotated[list[EventName], Field(max_length=16)] = []
+    all_users: bool = False
+
+
+class TaskResubscribe(TaskSubscribe):
+    """`aios/task.resubscribe`."""
+
+    last_event_id: Annotated[str, Field(max_length=64)]
+
+
+class SubscriptionRef(Wire):
+    """`aios/task.unsubscribe`."""
+
+    subscription_id: Identifier
+
+
+class ArtifactRef(Wire):
+    """`aios/artifact.get`."""
+
+    artifact_id: Identifier
+
+
+class ArtifactOpen(ArtifactRef):
+    """`OpenArtifact`: one part's content by descriptor."""
+
+    part: Annotated[int, Field(ge=0, le=10_000)] = 0
+
+
+class CapabilityRef(Wire):
+    """`aios/capability.get`."""
+
+    capability_id: CapabilityId
+
+
+class CapabilityList(Wire):
+    """`aios/capability.list`."""
+
+    filter: CapabilityGlob | None = None
+
+
+class Empty(Wire):
+    """No parameters."""
