@@ -1,0 +1,98 @@
+"""Version 1.0 of the tables that record: events, deliveries, the audit trail. Part of a released version: never edited.
+
+`events.seq` is the number in an event id. It never comes twice (AUTOINCREMENT), so replay from any id is exact even
+after retention has pruned. An outbox row is written with its event; `hook_id` and `event_seq`
+make the delivery's order.
+"""
+
+from __future__ import annotations
+
+RECORD = """
+CREATE TABLE events(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id TEXT,
+    session_id TEXT,
+    worker_id TEXT,
+    uid INTEGER NOT NULL,
+    source TEXT NOT NULL CHECK (source IN ('user', 'manager', 'system', 'worker')),
+    type TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    old_status TEXT,
+    new_status TEXT,
+    phase TEXT
+) STRICT;
+CREATE INDEX events_by_task ON events(task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX events_by_session ON events(session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX events_by_worker ON events(worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX events_by_uid ON events(uid);
+CREATE INDEX events_by_time ON events(time);
+
+CREATE TABLE webhooks(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    task_id TEXT,
+    session_id TEXT,
+    uid INTEGER NOT NULL,
+    url TEXT NOT NULL,
+    events TEXT NOT NULL DEFAULT '[]',
+    secret BLOB,
+    retry TEXT NOT NULL DEFAULT '{}',
+    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'failing', 'ended')),
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX webhooks_once ON webhooks(uid, task_id, url) WHERE task_id IS NOT NULL AND state <> 'ended';
+CREATE INDEX webhooks_by_task ON webhooks(task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX webhooks_by_session ON webhooks(session_id) WHERE session_id IS NOT NULL;
+
+CREATE TABLE outbox(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    event_seq INTEGER NOT NULL,
+    hook_id TEXT NOT NULL REFERENCES webhooks(id) ON DELETE CASCADE,
+    due_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'failed')),
+    last_error TEXT,
+    UNIQUE (hook_id, event_seq)
+) STRICT;
+CREATE INDEX outbox_due ON outbox(due_at) WHERE state = 'waiting';
+CREATE INDEX outbox_order ON outbox(hook_id, event_seq) WHERE state = 'waiting';
+
+CREATE TABLE audit(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    time INTEGER NOT NULL,
+    uid INTEGER,
+    actor TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    task_id TEXT,
+    details TEXT NOT NULL DEFAULT '{}',
+    previous BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    signature BLOB
+) STRICT;
+CREATE INDEX audit_by_time ON audit(time);
+CREATE INDEX audit_by_task ON audit(task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX audit_by_uid ON audit(uid) WHERE uid IS NOT NULL;
+
+CREATE TABLE grants(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    uid INTEGER NOT NULL,
+    capability_id TEXT NOT NULL,
+    level INTEGER NOT NULL CHECK (level BETWEEN 0 AND 4),
+    scope TEXT NOT NULL CHECK (scope IN ('once', 'task', 'session', 'timed', 'persistent')),
+    task_id TEXT,
+    session_id TEXT,
+    arguments_hash TEXT,
+    granted_by INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    used_count INTEGER NOT NULL DEFAULT 0 CHECK (used_count >= 0),
+    last_used_at INTEGER
+) STRICT;
+CREATE INDEX grants_valid ON grants(uid, capability_id) WHERE revoked_at IS NULL;
+CREATE INDEX grants_by_uid ON grants(uid);
+"""
