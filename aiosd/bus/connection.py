@@ -21,7 +21,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from dbus_fast import DBusFastError, Message, MessageFlag, MessageType, Variant
+from dbus_fast import AuthError, DBusError, InvalidAddressError, Message, MessageFlag, MessageType, Variant
 from dbus_fast.aio.message_bus import MessageBus, _MessageWriter
 from dbus_fast.signature import get_signature_tree
 
@@ -178,7 +178,7 @@ class SystemBus:
                 self._bus = MessageBus(bus_address=self._address, negotiate_unix_fd=True)
                 self._bus.add_message_handler(self._on_message)
                 await self._bus.connect()
-        except (OSError, DBusFastError, TimeoutError) as error:
+        except (OSError, AuthError, DBusError, InvalidAddressError, TimeoutError) as error:
             raise ConnectionError(f"no D-Bus system bus at {self._address}: {error}") from error
         writer = _PatientWriter(self._bus, self._limit)
         writer.loop.remove_writer(writer.descriptor)
