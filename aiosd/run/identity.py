@@ -1,0 +1,144 @@
+"""As whom a run works: the manifest's word, the caller's number, and uids that belong to nobody else.
+
+Dynamic uids come from the part of the number space that systemd's docs leave to nobody (UIDS-GIDS: 1879048192 to
+2147483647 is unused), each for one run at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiosd.model.manifest import Capability, HomeView, Identity, Network
+from aiosd.model.status import Level
+from aiosd.run.spec import View
+from aiosd.run.syscalls import Account
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DYNAMIC_FIRST = 1_879_113_728
+DYNAMIC_COUNT = 4096
+_HIDDEN = ("/home", "/root", "/run/user")
+
+
+class IdentityError(ValueError):
+    """There is nobody as whom this could run; `str()` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """An account with what its environment says. `dynamic`: the uid has to be given back."""
+
+    account: Account
+    name: str
+    home: str | None
+    shell: str
+    dynamic: bool
+
+
+class DynamicUids:
+    """The block of uids, and which of them are taken."""
+
+    def __init__(self, taken: set[int]) -> None:
+        """`taken`: by runs that there are already."""
+        self._taken = {uid for uid in taken if DYNAMIC_FIRST <= uid < DYNAMIC_FIRST + DYNAMIC_COUNT}
+        self._next = 0
+
+    def take(self) -> int:
+        """A uid that no run has; the one given back last comes last. Raises IdentityError."""
+        for step in range(DYNAMIC_COUNT):
+            uid = DYNAMIC_FIRST + (self._next + step) % DYNAMIC_COUNT
+            if uid not in self._taken:
+                self._next = (self._next + step + 1) % DYNAMIC_COUNT
+                self._taken.add(uid)
+                return uid
+        raise IdentityError(f"all {DYNAMIC_COUNT} dynamic users are in use")
+
+    def give_back(self, uid: int) -> None:
+        """The run is removed: nothing of it has this uid any more."""
+        self._taken.discard(uid)
+
+
+def identify(capability: Capability, caller: int, uids: DynamicUids) -> Identified:
+    """As whom `capability` runs for `caller` (a uid). Looks into the user database; may block. Raises IdentityError."""
+    if capability.identity is Identity.DYNAMIC:
+        uid = uids.take()
+        return Identified(Account(uid, uid, ()), "aios-task", None, "/usr/sbin/nologin", dynamic=True)
+    if capability.identity is Identity.NAMED:
+        if capability.level < Level.HIGH or capability.user is None:
+            raise IdentityError("a named user needs level high or critical")
+        return _existing(lambda: pwd.getpwnam(capability.user or ""), f"user {capability.user}")
+    return _existing(lambda: pwd.getpwuid(caller), f"the caller's uid {caller}")
+
+
+def _existing(look_up: Callable[[], pwd.struct_passwd], what: str) -> Identified:
+    try:
+        entry = look_up()
+    except (KeyError, OverflowError):
+        raise IdentityError(f"{what} is not in the user database") from None
+    groups = tuple(sorted(set(os.getgrouplist(entry.pw_name, entry.pw_gid))))
+    account = Account(entry.pw_uid, entry.pw_gid, groups)
+    return Identified(account, entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh", dynamic=False)
+
+
+def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
+    """What the program sees: below critical a read-only system with the home that the manifest allows."""
+    bounded = capability.level < Level.CRITICAL
+    home = _own_home(who)
+    shown = home if capability.home is not HomeView.NONE else None
+    if not bounded and capability.home is HomeView.READ_WRITE:
+        shown, hidden = None, ()  # the whole of /home, as it is
+    else:
+        hidden = _HIDDEN
+    return View(
+        read_only=bounded,
+        private_tmp=bounded,
+        private_ipc=bounded,
+        private_network=capability.network is Network.NONE,
+        hidden=hidden,
+        home=shown,
+        home_writable=capability.home is HomeView.READ_WRITE,
+        writable=capability.read_write_paths,
+        scratch=str(scratch),
+        scratch_max=capability.limits.scratch_max,
+    )
+
+
+def _own_home(who: Identified) -> str | None:
+    """The account's home, when it is a directory of its own: / or another's directory is not made writable by a name."""
+    if who.home is None or who.home == "/" or not who.home.startswith("/"):
+        return None
+    path = Path(who.home)
+    try:
+        if path.is_symlink() or path.stat().st_uid != who.account.uid or not path.is_dir():
+            return None
+    except OSError:
+        return None
+    return who.home
+
+
+def keeps_capabilities(capability: Capability) -> bool:
+    """Only level critical, and only as root (nobody else has any)."""
+    return capability.level is Level.CRITICAL
+
+
+def environment(who: Identified, run: str, task: str, capability: str, scratch: Path) -> dict[str, str]:
+    """The program's environment, all of it but AIOS_TASK_FD and AIOS_ATTEMPT (docs/architecture.md)."""
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": who.home or str(scratch),
+        "USER": who.name,
+        "LOGNAME": who.name,
+        "SHELL": who.shell,
+        "TMPDIR": str(scratch),
+        "AIOS_TASK_ID": task,
+        "AIOS_RUN_ID": run,
+        "AIOS_CAPABILITY": capability,
+        "AIOS_ARGUMENTS": str(scratch / ".aios-arguments.json"),
+        "AIOS_SCRATCH": str(scratch),
+    }

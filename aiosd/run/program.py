@@ -1,0 +1,104 @@
+"""The child that becomes the capability's program: sets itself up, waits at the gate, and executes.
+
+Standard library only; runs in the process that the shim forked, and never returns. What goes wrong is told through the
+report pipe, which closes by itself when execve(2) succeeds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+from aiosd.run import sandbox
+
+if TYPE_CHECKING:
+    from aiosd.run.spec import ShimSpec
+
+READY = b"r"
+"""First byte of the report: set up, waiting at the gate. Anything after it is the text of a failure."""
+
+TASK_FD = 3
+"""The number of the chunk protocol's socket in the program."""
+
+_GATE_FD = 4
+_REPORT_FD = 5
+_FD_END = 65536
+
+
+class Pipes:
+    """The shim's and the program's ends of everything that joins the two; made before the fork."""
+
+    def __init__(self) -> None:
+        """Make them, none inheritable."""
+        self.gate_read, self.gate_write = os.pipe()
+        self.report_read, self.report_write = os.pipe()
+        self.stdout_read, self.stdout_write = os.pipe()
+        self.stderr_read, self.stderr_write = os.pipe()
+        self.shim_socket, self.program_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def keep_shim_ends(self) -> None:
+        """In the shim, after the fork: close what is the program's."""
+        for fd in (self.gate_read, self.report_write, self.stdout_write, self.stderr_write):
+            os.close(fd)
+        self.program_socket.close()
+
+
+def become_program(spec: ShimSpec, pipes: Pipes) -> None:
+    """Everything from the fork to execve(2). Does not return."""
+    report = pipes.report_write
+    try:
+        report = _arrange_descriptors(pipes)
+        _default_signals()
+        os.setsid()
+        sandbox.enter_namespaces(spec)
+        os.chdir(spec.view.scratch)
+        sandbox.limit_resources(spec.open_files)
+        sandbox.drop_privileges(spec.account, keep_capabilities=spec.keep_capabilities)
+        os.write(report, READY)
+        attempt = os.read(_GATE_FD, 64)
+        if attempt:
+            _execute(spec, attempt.decode())
+    except BaseException as error:  # noqa: BLE001 - this process must not run anything else of the shim's
+        os.write(report, f"{_reason(error)}"[:1000].encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
+
+
+def _execute(spec: ShimSpec, attempt: str) -> None:
+    environment = {**spec.environment, "AIOS_TASK_FD": str(TASK_FD), "AIOS_ATTEMPT": attempt}
+    try:
+        os.execve(spec.argv[0], spec.argv, environment)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        raise OSError(error.errno, f"cannot execute {spec.argv[0]}: {os.strerror(error.errno or 0)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+
+
+def _arrange_descriptors(pipes: Pipes) -> int:
+    """Numbers 0 to 5 and nothing else; returns the report's. First out of the way of each other, then into place."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    wanted = [null, pipes.stdout_write, pipes.stderr_write, pipes.program_socket.fileno()]
+    wanted += [pipes.gate_read, pipes.report_write]
+    moved = [_above(fd, 64) for fd in wanted]
+    for number, fd in enumerate(moved):
+        os.dup2(fd, number, inheritable=number <= TASK_FD)
+    os.closerange(_REPORT_FD + 1, _FD_END)
+    return _REPORT_FD
+
+
+def _above(fd: int, lowest: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+
+
+def _default_signals() -> None:
+    """Python ignores SIGPIPE and the shim has handlers; the program gets what execve(2) promises."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

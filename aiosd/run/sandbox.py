@@ -1,0 +1,111 @@
+"""What the program's process does to itself before the gate: its view of the system, and its loss of privilege.
+
+Runs as root in the child that becomes the program, in this order: `enter_namespaces`, `limit_resources`,
+`drop_privileges`. The mount namespace is shared with the shim, which joins it: a path means the same to both.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiosd.run import syscalls
+
+if TYPE_CHECKING:
+    from aiosd.run.spec import ShimSpec, View
+
+_TMP_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the directories themselves are what is replaced
+_TMP_MAX = 64 * 1024 * 1024
+_KIBI = 1024
+
+
+def enter_namespaces(spec: ShimSpec) -> None:
+    """Make the mount namespace (always) and the network and IPC namespaces (where the view says so) and fill them."""
+    view = spec.view
+    flags = syscalls.CLONE_NEWNS
+    flags |= syscalls.CLONE_NEWNET if view.private_network else 0
+    flags |= syscalls.CLONE_NEWIPC if view.private_ipc else 0
+    syscalls.unshare(flags)
+    if view.private_network:
+        syscalls.raise_loopback()
+    _arrange_mounts(view, spec.account)
+
+
+def _arrange_mounts(view: View, account: syscalls.Account) -> None:
+    """Copies of what stays writable are taken first, because what covers them comes after."""
+    # Private, not slave: a file system mounted later would otherwise appear in the view, and writable.
+    syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    kept = [(path, syscalls.clone_tree(path)) for path in _existing(view.writable)]
+    scratch = None if view.scratch_max is not None else syscalls.clone_tree(view.scratch)
+    home = None if view.home is None else syscalls.clone_tree(view.home)
+    if view.read_only:
+        syscalls.set_mount_read_only("/", read_only=True, recursive=True)
+    for path in _existing(view.hidden):
+        _cover(path, "mode=0755,size=64k")
+    if view.private_tmp:
+        for path in _existing(_TMP_DIRECTORIES):
+            _cover(path, f"mode=1777,size={_TMP_MAX // _KIBI}k")
+    if view.home is not None and home is not None:
+        _attach(home, view.home)
+        if view.read_only or not view.home_writable:
+            syscalls.set_mount_read_only(view.home, read_only=not view.home_writable, recursive=True)
+    for path, fd in kept:
+        _attach(fd, path)
+    _place_scratch(view, scratch, account)
+    for path in _existing(view.hidden):
+        syscalls.set_mount_read_only(path, read_only=True, recursive=False)
+
+
+def _existing(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if Path(path).exists() and not Path(path).is_symlink()]
+
+
+def _cover(path: str, options: str) -> None:
+    syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+
+def _attach(fd: int, path: str) -> None:
+    try:
+        place = Path(path)
+        if not place.exists():
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                place.mkdir(parents=True)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+        syscalls.attach_tree(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _place_scratch(view: View, clone: int | None, account: syscalls.Account) -> None:
+    """A file system of its own where the size is limited: the kernel keeps the limit, and memory.max counts it too."""
+    if clone is not None:
+        _attach(clone, view.scratch)
+        return
+    Path(view.scratch).mkdir(parents=True, exist_ok=True)
+    options = f"mode=0700,uid={account.uid},gid={account.gid},size={view.scratch_max}"
+    _cover(view.scratch, options)
+
+
+def limit_resources(open_files: int | None) -> None:
+    """No core files (they would hold secrets), and as many descriptors as the manifest allows (setrlimit(2))."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if open_files is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+
+
+def drop_privileges(account: syscalls.Account, *, keep_capabilities: bool) -> None:
+    """Become the account for good. Root keeps its capabilities only with `keep_capabilities` (level critical)."""
+    os.umask(0o022)
+    if not keep_capabilities:
+        syscalls.empty_bounding_set()
+    syscalls.become(account)
+    if not keep_capabilities:
+        syscalls.keep_only_capabilities(0)
+    syscalls.set_no_new_privileges()

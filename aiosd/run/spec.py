@@ -1,0 +1,82 @@
+"""What the broker tells the fork server about one run: everything that is fixed before the gate opens.
+
+The broker makes it from the manifest and the peer's request, the shim carries it out. Standard library only. On the
+wire it is one JSON object; both ends are root's own, so reading it back checks no more than the shape.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import IntEnum
+
+from aiosd.run.syscalls import Account
+
+
+class Descriptor(IntEnum):
+    """The order of the descriptors that travel with a spec."""
+
+    CONTROL = 0
+    STDOUT = 1
+    STDERR = 2
+    EVENTS = 3
+    BLOBS = 4
+    EXIT = 5
+    STATUS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the program sees of the system. Paths are absolute.
+
+    `hidden` directories appear empty; `home` is shown in them (or in its own place) when it is not None. `writable`
+    are the exceptions to `read_only`. `scratch_max`: bytes of the run's own file system, None for a plain directory.
+    """
+
+    read_only: bool
+    private_tmp: bool
+    private_ipc: bool
+    private_network: bool
+    hidden: tuple[str, ...]
+    home: str | None
+    home_writable: bool
+    writable: tuple[str, ...]
+    scratch: str
+    scratch_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShimSpec:
+    """One run, as the shim needs it. Durations in milliseconds, sizes in bytes."""
+
+    run: str
+    task: str
+    capability: str
+    unit: str
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    account: Account
+    keep_capabilities: bool
+    view: View
+    open_files: int | None
+    log_max_bytes: int
+    blobs_max_bytes: int
+    grace_ms: int
+
+    def encode(self) -> bytes:
+        """As one JSON object."""
+        return json.dumps(asdict(self), ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> ShimSpec:
+    """The spec in `data`; KeyError, TypeError or ValueError when the broker and the fork server do not match."""
+    fields = json.loads(data)
+    view = fields.pop("view")
+    account = fields.pop("account")
+    spec = ShimSpec(
+        **fields,
+        view=View(**view),
+        account=Account(account["uid"], account["gid"], tuple(account["groups"])),
+    )
+    fixed = replace(spec.view, hidden=tuple(spec.view.hidden), writable=tuple(spec.view.writable))
+    return replace(spec, argv=tuple(spec.argv), view=fixed)
