@@ -1,0 +1,138 @@
+"""Which tasks start now, which wait and for what. Pure: the scheduler asks with values and acts on the answer.
+
+Order: the higher priority first, inside a priority the older task (seed 000). A task that waits for its own tool, for a
+time or for another task holds nobody back; a full machine holds back everybody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from aiosd.model.status import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class WaitReason(StrEnum):
+    """Why a task is not started yet."""
+
+    DEPENDENCY = "dependency"
+    NOT_BEFORE = "not-before"
+    RETRY_DELAY = "retry-delay"
+    CAPABILITY_LIMIT = "capability-limit"
+    CONCURRENCY_LIMIT = "concurrency-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A task that another one depends on, as it is now."""
+
+    id: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task that could start. `sequence`: order of creation. Times in microseconds since the epoch.
+
+    `concurrency` is the capability's own limit, which may only tighten the general one.
+    """
+
+    id: str
+    sequence: int
+    priority: int
+    capability_id: str
+    concurrency: int | None = None
+    not_before: int | None = None
+    retry_at: int | None = None
+    dependencies: tuple[Dependency, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A task that holds a slot: its program runs, is frozen, or is being started or stopped."""
+
+    id: str
+    capability_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """How many may run at a time, together and of one capability ("tool"). At least 1 each."""
+
+    max_concurrent: int
+    max_per_capability: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer. Every candidate is in exactly one of `start`, `failed` and `waiting`.
+
+    `start`: in the order to start them. `failed`: tasks that can never start, with the dependency that ended otherwise
+    than completed. `next_wakeup`: the earliest moment at which time alone makes a difference, or None.
+    """
+
+    start: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, WaitReason] = field(default_factory=dict)
+    next_wakeup: int | None = None
+
+
+def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: AdmissionLimits, now: int) -> Admission:
+    """Decide for all candidates at once. `now`: microseconds since the epoch."""
+    slots = Counter(task.capability_id for task in running)
+    free = limits.max_concurrent - slots.total()
+    start: list[str] = []
+    failed: dict[str, str] = {}
+    waiting: dict[str, WaitReason] = {}
+    wakeup: int | None = None
+    for task in sorted(pending, key=lambda task: (-task.priority, task.sequence)):
+        broken = _broken_dependency(task)
+        if broken is not None:
+            failed[task.id] = broken
+            continue
+        reason = _not_ready(task, now)
+        if reason is None and slots[task.capability_id] >= _limit(task, limits):
+            reason = WaitReason.CAPABILITY_LIMIT
+        elif reason is None and len(start) >= free:
+            reason = WaitReason.CONCURRENCY_LIMIT
+        if reason is None:
+            start.append(task.id)
+            slots[task.capability_id] += 1
+            continue
+        waiting[task.id] = reason
+        if reason in (WaitReason.NOT_BEFORE, WaitReason.RETRY_DELAY):
+            ready = _ready_at(task)
+            wakeup = ready if wakeup is None else min(wakeup, ready)
+    return Admission(tuple(start), failed, waiting, wakeup)
+
+
+def _broken_dependency(task: Candidate) -> str | None:
+    for dependency in task.dependencies:
+        if dependency.status.is_final and dependency.status is not Status.COMPLETED:
+            return dependency.id
+    return None
+
+
+def _not_ready(task: Candidate, now: int) -> WaitReason | None:
+    if any(dependency.status is not Status.COMPLETED for dependency in task.dependencies):
+        return WaitReason.DEPENDENCY
+    if task.not_before is not None and task.not_before > now:
+        return WaitReason.NOT_BEFORE
+    if task.retry_at is not None and task.retry_at > now:
+        return WaitReason.RETRY_DELAY
+    return None
+
+
+def _ready_at(task: Candidate) -> int:
+    return max(task.not_before or 0, task.retry_at or 0)
+
+
+def _limit(task: Candidate, limits: AdmissionLimits) -> int:
+    if task.concurrency is None:
+        return limits.max_per_capability
+    return min(task.concurrency, limits.max_per_capability)
