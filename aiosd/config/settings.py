@@ -95,8 +95,8 @@ class Config:
         default=False,
         section=Section.SCHEDULER,
         kind=Boolean(),
-        help_="Whether `all_tasks_processed`, which tells a session that none of its tasks is pending or working any more, "
-        "is left out.",
+        help_="Whether `all_tasks_processed`, which tells a session that none of its tasks is pending or working any "
+        "more, is left out.",
     )
     event_queue_size: int = setting(
         10_000,
@@ -206,8 +206,8 @@ class Config:
         default=False,
         section=Section.WEBHOOKS,
         kind=Boolean(),
-        help_="Whether webhooks may go to loopback, link-local, private and multicast addresses. Whoever may register one "
-        "could then reach services that are meant for this machine or network only.",
+        help_="Whether webhooks may go to loopback, link-local, private and multicast addresses. Whoever may register "
+        "one could then reach services that are meant for this machine or network only.",
     )
     delivery_timeout: float = setting(
         10.0, Section.WEBHOOKS, Span(0.1, 600), "How long one delivery may take, connection included."

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiosd.model.status import PHASES, Actor, Phase, Status
+from aiosd.model.status import PHASES as PHASES
+from aiosd.model.status import Actor, Phase, Status
 
 USER_EDGES: dict[Status, frozenset[Status]] = {
     Status.PENDING: frozenset({Status.WORKING, Status.FAILED, Status.CANCELED}),
@@ -38,7 +39,8 @@ SYSTEM_EDGES: dict[Status, frozenset[Status]] = {
 """What only the system may do, always with a machine-readable reason."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: contextlib sets __traceback__ on exceptions that pass through it.
+@dataclass(eq=False)
 class IllegalTransition(Exception):
     """The table has no such edge for this actor. `str()` reads well in an error message."""
 
