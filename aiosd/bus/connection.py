@@ -213,16 +213,9 @@ class SystemBus:
         """
         flags = MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if call.allow_interactive else MessageFlag.NONE
         message = Message(
-            destination=call.destination,
-            path=call.path,
-            interface=call.interface,
-            member=call.member,
-            flags=flags,
-            signature=call.signature,
-            body=list(call.body),
-            unix_fds=list(call.fds),
-            serial=self._bus.next_serial(),
-        )
+            destination=call.destination, path=call.path, interface=call.interface, member=call.member, flags=flags,
+            signature=call.signature, body=list(call.body), unix_fds=list(call.fds), serial=self._bus.next_serial(),
+        )  # fmt: skip
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._pending[message.serial] = future
         try:
@@ -360,13 +353,9 @@ class SystemBus:
 
     def _on_signal(self, message: Message) -> None:
         signal = Signal(
-            message.sender or "",
-            message.path or "",
-            message.interface or "",
-            message.member or "",
-            message.signature,
-            tuple(message.body),
-        )
+            message.sender or "", message.path or "", message.interface or "", message.member or "",
+            message.signature, tuple(message.body),
+        )  # fmt: skip
         for listener in tuple(self._listeners):
             try:
                 listener(signal)

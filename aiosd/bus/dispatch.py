@@ -1,0 +1,286 @@
+"""The one dispatcher of method calls: what is called, by whom, with what; then the core, then the answer.
+
+Nothing is exported: a path is read (paths.py), the interface is looked up (interfaces.py), and a task is found by asking
+the core for it as the caller, so that a task which they may not see is answered exactly like one that does not
+exist. What needs no identity (ping, introspection of fixed paths, mistakes in the call) is answered at once; the rest
+runs as one bounded piece of work of its sender (peers.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from aiosd.auth.caller import BusSubject, Caller
+from aiosd.bus.connection import BusCallError
+from aiosd.bus.interfaces import INTROSPECTABLE, PEER, STANDARD, introspection
+from aiosd.bus.members import MEMBERS
+from aiosd.bus.objects import read, read_all
+from aiosd.bus.paths import Place, Target, find
+from aiosd.bus.values import MAX_STRING
+from aiosd.core.operations import MANAGER, TASK
+from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.ids import event_sequence
+from aiosd.model.jsontext import dump
+from aiosd.model.subscription import granted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from aiosd.bus.connection import MethodCall, SystemBus
+    from aiosd.bus.interfaces import Interface, Method
+    from aiosd.bus.members import Member
+    from aiosd.bus.message import BusValue
+    from aiosd.bus.peers import Peer, Peers
+    from aiosd.bus.subscriptions import Subscriptions
+    from aiosd.core.operations import Reply
+    from aiosd.model.jsontext import JsonObject
+
+    Work: TypeAlias = Callable[[MethodCall, Caller], Awaitable["Outcome"]]
+
+STANDARD_ERROR = "org.freedesktop.DBus.Error."
+_GONE = frozenset({f"{STANDARD_ERROR}NameHasNoOwner", f"{STANDARD_ERROR}Disconnected"})
+_HIDDEN = frozenset({ErrorKind.TASK_NOT_FOUND, ErrorKind.PERMISSION_DENIED, ErrorKind.INTERACTIVE_AUTH_REQUIRED})
+
+_log = logging.getLogger(__name__)
+
+
+class Core(Protocol):
+    """What answers operations (core/manager.py)."""
+
+    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+        """Do it as `caller`. Raises AiosError."""
+        ...
+
+
+class StandardError(Exception):
+    """A refusal in the words of the D-Bus specification; `name` without its prefix."""
+
+    def __init__(self, name: str, message: str) -> None:
+        """`message`: one sentence for people."""
+        super().__init__(message)
+        self.name = STANDARD_ERROR + name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What goes back. `fds` are closed once sent; `afterwards` follows the reply without a pause."""
+
+    signature: str = ""
+    body: tuple[BusValue, ...] = ()
+    fds: tuple[int, ...] = ()
+    afterwards: Callable[[], None] | None = None
+
+
+class Dispatcher:
+    """Answers every method call that arrives on the connection."""
+
+    def __init__(
+        self,
+        bus: SystemBus,
+        core: Core,
+        peers: Peers,
+        subscriptions: Subscriptions,
+        interfaces: Mapping[str, Interface],
+        machine_id: str,
+    ) -> None:
+        """`interfaces`: ours, of dbus/*.xml; `machine_id`: for Peer.GetMachineId."""
+        self._bus = bus
+        self._core = core
+        self._peers = peers
+        self._subscriptions = subscriptions
+        self._interfaces = interfaces
+        self._machine_id = machine_id
+
+    def handle(self, call: MethodCall) -> None:
+        """Answer, or start what will (a `SystemBus.serve` handler)."""
+        try:
+            found = self._resolve(call)
+            if isinstance(found, Outcome):
+                self._reply(call, found)
+            else:
+                self._peers.run(call.sender, lambda peer: self._serve(call, peer, found))
+        except (AiosError, StandardError) as error:
+            self._refuse(call, error)
+
+    async def _serve(self, call: MethodCall, peer: Peer, work: Work) -> None:
+        """One call to its end. Every failure but the caller's leaving is answered."""
+        try:
+            uid = await self._peers.uid(peer)
+            with self._peers.share(uid):
+                outcome = await work(call, Caller(uid, BusSubject(call.sender), interactive=call.interactive))
+            self._reply(call, outcome)
+        except (AiosError, StandardError) as error:
+            self._refuse(call, error)
+        except Exception as error:  # noqa: BLE001 - the caller gets an answer, the journal the traceback
+            if isinstance(error, BusCallError) and error.name in _GONE:
+                return
+            _log.exception("%s.%s failed unexpectedly", call.interface, call.member)
+            self._refuse(call, AiosError(ErrorKind.INTERNAL))
+
+    def _reply(self, call: MethodCall, outcome: Outcome) -> None:
+        with closing(_Descriptors(outcome.fds)):
+            self._bus.send_reply(call, outcome.signature, outcome.body, outcome.fds)
+        if outcome.afterwards is not None:
+            outcome.afterwards()
+
+    def _refuse(self, call: MethodCall, error: AiosError | StandardError) -> None:
+        if isinstance(error, StandardError):
+            self._bus.send_error(call, error.name, str(error))
+        else:
+            self._bus.send_error(call, error.kind.dbus_name, error.text, dump(error.data()))
+
+    def _resolve(self, call: MethodCall) -> Outcome | Work:
+        """What the call means, or its answer. Raises StandardError for what no object of ours has."""
+        target = find(call.path)
+        if target is None:
+            raise StandardError("UnknownObject", "there is no such object")
+        own = self._own(target)
+        interface, method = _method(call, own)
+        if call.signature != method.takes:
+            raise StandardError("InvalidArgs", f"{method.name} takes {method.takes!r}, not {call.signature[:64]!r}")
+        if interface.name == PEER:
+            return Outcome() if method.name == "Ping" else Outcome("s", (self._machine_id,))
+        if interface.name == INTROSPECTABLE:
+            answer = Outcome("s", (introspection(own, target.child),))
+            return answer if target.place is not Place.TASK else self._when_visible(target, answer)
+        if own is not None and interface is own:
+            return self._operation(target, method)
+        return self._properties(call, target, own, method.name)
+
+    def _own(self, target: Target) -> Interface | None:
+        name = {Place.MANAGER: MANAGER, Place.TASK: TASK}.get(target.place)
+        return None if name is None else self._interfaces[name]
+
+    def _operation(self, target: Target, method: Method) -> Work:
+        """A method of ours."""
+        member = MEMBERS[MANAGER if target.place is Place.MANAGER else TASK, method.name]
+        special = {
+            "task.subscribe": self._subscribe,
+            "task.resubscribe": self._subscribe,
+            "task.unsubscribe": self._unsubscribe,
+        }.get(member.operation, self._invoke)
+
+        async def work(call: MethodCall, caller: Caller) -> Outcome:
+            return await special(member, method, caller, call.sender, member.params(call.body, target.task_id))
+
+        return work
+
+    async def _invoke(self, member: Member, method: Method, caller: Caller, sender: str, params: JsonObject) -> Outcome:
+        del sender
+        reply = await self._core.invoke(member.operation, caller, params)
+        try:
+            return Outcome(method.gives, member.encode(reply.body), reply.fds)
+        except BaseException:
+            _Descriptors(reply.fds).close()
+            raise
+
+    async def _subscribe(
+        self, member: Member, method: Method, caller: Caller, sender: str, params: JsonObject
+    ) -> Outcome:
+        """The core decides and names the scope; this door keeps the subscription and loses nothing meanwhile."""
+        self._subscriptions.check_room(sender)
+        with self._subscriptions.recording() as recording:
+            reply = await self._core.invoke(member.operation, caller, params)
+        missed = reply.body.get("missed_events")
+        after = _last_sequence(missed, params.get("last_event_id"))
+        if recording.overflowed and missed is not None:
+            raise AiosError(ErrorKind.BUSY, "too much happened meanwhile; ask again")
+        subscription, recorded = granted(reply.body, after=after), tuple(recording.events)
+
+        def start() -> None:
+            self._subscriptions.start(sender, subscription, recorded)
+
+        return Outcome(method.gives, member.encode(reply.body), afterwards=start)
+
+    async def _unsubscribe(
+        self, member: Member, method: Method, caller: Caller, sender: str, params: JsonObject
+    ) -> Outcome:
+        """Only of this connection: another one's subscription is not there for it."""
+        identifier = str(params["subscription_id"])
+        if not self._subscriptions.owns(sender, identifier):
+            raise AiosError(ErrorKind.SUBSCRIPTION_NOT_FOUND, "this connection has none of that id")
+        self._subscriptions.end(identifier)
+        return await self._invoke(member, method, caller, sender, params)
+
+    def _when_visible(self, target: Target, answer: Outcome) -> Work:
+        async def work(call: MethodCall, caller: Caller) -> Outcome:
+            del call
+            await self._body(target, caller)
+            return answer
+
+        return work
+
+    async def _body(self, target: Target, caller: Caller) -> JsonObject:
+        """What the object's properties are made from. Raises StandardError when the caller may not see it."""
+        try:
+            if target.place is Place.TASK:
+                return (await self._core.invoke("task.get", caller, {"task_id": target.task_id})).body
+            return (await self._core.invoke("service.status", caller, {})).body
+        except AiosError as error:
+            if target.place is Place.TASK and error.kind in _HIDDEN:
+                raise StandardError("UnknownObject", "there is no such object") from None
+            raise
+
+    def _properties(self, call: MethodCall, target: Target, own: Interface | None, method: str) -> Outcome | Work:
+        """org.freedesktop.DBus.Properties of any object."""
+        name = str(call.body[0])
+        if name in STANDARD or (name == "" and own is None):
+            own = None
+        elif own is None or name not in ("", own.name):
+            raise StandardError("UnknownInterface", "the object does not have that interface")
+        if method == "GetAll":
+            if own is None:
+                return Outcome("a{sv}", ({},))
+        else:
+            known = own is not None and str(call.body[1])[:MAX_STRING] in own.properties
+            if not known:
+                raise StandardError("UnknownProperty", "the interface has no such property")
+            if method == "Set":
+                raise StandardError("PropertyReadOnly", "the property cannot be set")
+        return self._read(target, own, None if method == "GetAll" else str(call.body[1]))
+
+    def _read(self, target: Target, own: Interface | None, name: str | None) -> Work:
+        assert own is not None  # noqa: S101 - `_properties` has seen to it; for the type checker
+
+        async def work(call: MethodCall, caller: Caller) -> Outcome:
+            del call
+            body = await self._body(target, caller)
+            return Outcome("a{sv}", (read_all(own, body),)) if name is None else Outcome("v", (read(own, name, body),))
+
+        return work
+
+
+def _method(call: MethodCall, own: Interface | None) -> tuple[Interface, Method]:
+    """The method called; without an interface in the call, the first that has one of the name."""
+    present = [*STANDARD.values(), *([] if own is None else [own])]
+    if call.interface is not None:
+        present = [one for one in present if one.name == call.interface]
+        if not present:
+            raise StandardError("UnknownInterface", "the object does not have that interface")
+    for interface in present:
+        method = interface.methods.get(call.member)
+        if method is not None:
+            return interface, method
+    raise StandardError("UnknownMethod", "the interface does not have that method")
+
+
+def _last_sequence(missed: object, last_event_id: object) -> int:
+    """Number of the last event that the client has: the last missed one, else the one that it named."""
+    last = missed[-1].get("id") if isinstance(missed, list) and missed and isinstance(missed[-1], dict) else None
+    named = [event_sequence(text) for text in (last, last_event_id) if isinstance(text, str)]
+    return max((number for number in named if number is not None), default=0)
+
+
+class _Descriptors:
+    """Descriptors to close."""
+
+    def __init__(self, fds: tuple[int, ...]) -> None:
+        self._fds = fds
+
+    def close(self) -> None:
+        for descriptor in self._fds:
+            os.close(descriptor)

@@ -1,0 +1,119 @@
+"""This door's subscriptions: which connection hears which events, by unicast signals.
+
+A subscription lives until Unsubscribe, or until its connection leaves the bus. Nothing is missed while one is made:
+events that are committed between the core's answer and the entry here are recorded and delivered right after the reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aiosd.errors import AiosError, ErrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aiosd.model.event import Event
+    from aiosd.model.subscription import Subscription
+
+MAX_RECORDED = 10_000
+"""Events kept for one subscription that is being made (a person may be asked meanwhile)."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """Events since a subscription was asked for. `overflowed`: the oldest are gone."""
+
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_RECORDED))
+    overflowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subscription and the unique name that it is for."""
+
+    peer: str
+    subscription: Subscription
+
+
+class Subscriptions:
+    """The table, looked up by task. `send(peer, subscription_id, event)` delivers."""
+
+    def __init__(self, send: Callable[[str, str, Event], None], per_peer: int) -> None:
+        """`per_peer`: most subscriptions of one connection."""
+        self._send = send
+        self._per_peer = per_peer
+        self._entries: dict[str, Entry] = {}
+        self._by_task: dict[str, dict[str, Entry]] = {}
+        self._by_peer: dict[str, set[str]] = {}
+        self._recordings: list[Recording] = []
+
+    def __len__(self) -> int:
+        """Subscriptions that there are."""
+        return len(self._entries)
+
+    def check_room(self, peer: str) -> None:
+        """Raises AiosError (RateLimited) when `peer` has all that it may have."""
+        if len(self._by_peer.get(peer, ())) >= self._per_peer:
+            raise AiosError(ErrorKind.RATE_LIMITED, f"a connection may have {self._per_peer} subscriptions")
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Recording]:
+        """Keep every event while a subscription is being made."""
+        kept = Recording()
+        self._recordings.append(kept)
+        try:
+            yield kept
+        finally:
+            self._recordings.remove(kept)
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Events as they are committed, before anything coalesces them."""
+        for kept in self._recordings:
+            kept.overflowed = kept.overflowed or len(kept.events) + len(events) > MAX_RECORDED
+            kept.events.extend(events)
+
+    def start(self, peer: str, subscription: Subscription, recorded: Sequence[Event]) -> None:
+        """Deliver what was recorded, and everything after it from now on. Follows the reply without a pause."""
+        for event in recorded:
+            if subscription.wants(event):
+                self._send(peer, subscription.id, event)
+        if recorded:
+            subscription = replace(subscription, after=max(subscription.after, recorded[-1].sequence))
+        entry = Entry(peer, subscription)
+        self._entries[subscription.id] = entry
+        self._by_task.setdefault(subscription.task_id, {})[subscription.id] = entry
+        self._by_peer.setdefault(peer, set()).add(subscription.id)
+
+    def deliver(self, event: Event) -> None:
+        """Send `event` to everyone who asked for it and may have it."""
+        for key in {event.task_id or "", ""}:
+            for entry in tuple(self._by_task.get(key, {}).values()):
+                if entry.subscription.wants(event):
+                    self._send(entry.peer, entry.subscription.id, event)
+
+    def owns(self, peer: str, subscription_id: str) -> bool:
+        """Whether that subscription is this connection's."""
+        return subscription_id in self._by_peer.get(peer, ())
+
+    def end(self, subscription_id: str) -> None:
+        """Forget one."""
+        entry = self._entries.pop(subscription_id, None)
+        if entry is None:
+            return
+        followers = self._by_task[entry.subscription.task_id]
+        del followers[subscription_id]
+        if not followers:
+            del self._by_task[entry.subscription.task_id]
+        mine = self._by_peer[entry.peer]
+        mine.discard(subscription_id)
+        if not mine:
+            del self._by_peer[entry.peer]
+
+    def peer_left(self, peer: str) -> None:
+        """Forget all of a connection's."""
+        for subscription_id in tuple(self._by_peer.get(peer, ())):
+            self.end(subscription_id)
