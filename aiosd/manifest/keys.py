@@ -145,7 +145,8 @@ READ_WRITE_PATHS = Key(
     TomlType.ARRAY,
     values.paths,
     "empty",
-    "Absolute paths that are writable although the rest of the system is read-only. File permissions apply as ever.",
+    "Absolute paths that are writable although the rest of the system is read-only. File permissions apply as ever. "
+    'At level critical `["/"]` leaves the whole system as it is.',
     Applies.HIGH,
 )
 CONCURRENCY = Key(

@@ -66,6 +66,8 @@ def too_loose(wish: Wish) -> Iterator[tuple[keys.Key[object], str]]:
         yield keys.HOME, f'level {name} may not see home directories "{wish.home}": at most "{allowed.home}"'
     if wish.read_write_paths and wish.level is not Level.HIGH:
         yield keys.READ_WRITE_PATHS, f"level {name} may not name writable paths: only high and critical may"
+    elif "/" in wish.read_write_paths:
+        yield keys.READ_WRITE_PATHS, "the whole system may be writable only at level critical"
     yield from _loose_limits(wish.limits, allowed.limits, name)
 
 

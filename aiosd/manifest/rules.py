@@ -66,7 +66,7 @@ def placeholder_problems(capability: Capability) -> Iterator[Finding]:
 
 def _placeholder(name: str, inner: JsonObject, required: JsonValue, *, separated: bool) -> Iterator[Finding]:
     kind = inner.get("type")
-    if kind not in _SCALARS:
+    if not isinstance(kind, str) or kind not in _SCALARS:
         yield ("exec",), f"{{{name}}} must have the type string, integer, number or boolean in [input]", Severity.ERROR
     is_required = isinstance(required, list) and name in required
     if not is_required and not isinstance(inner.get("default"), str | int | float):

@@ -1,0 +1,1 @@
+"""Tests of the standard pack: the real programs, with a shim played by the test."""
