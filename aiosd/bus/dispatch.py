@@ -1,9 +1,9 @@
 """The one dispatcher of method calls: what is called, by whom, with what; then the core, then the answer.
 
-Nothing is exported: a path is read (paths.py), the interface is looked up (interfaces.py), and a task is found by asking
-the core for it as the caller, so that a task which they may not see is answered exactly like one that does not
-exist. What needs no identity (ping, introspection of fixed paths, mistakes in the call) is answered at once; the rest
-runs as one bounded piece of work of its sender (peers.py).
+Nothing is exported: a path is read (paths.py), the interface looked up (interfaces.py), and a task found by asking the
+core for it as the caller, so that a task which they may not see is answered exactly like one that does not exist. What
+needs no identity (ping, introspection of fixed paths, mistakes in the call) is answered at once; the rest runs as one
+bounded piece of work of its sender (peers.py).
 """
 
 from __future__ import annotations
