@@ -1,0 +1,22 @@
+"""`aiosctl resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from aiosd.cli import options
+from aiosd.cli.steer import each
+
+if TYPE_CHECKING:
+    from aiosd.cli.session import Session
+
+
+@click.command
+@click.argument("tasks", metavar="TASK...", nargs=-1, required=True, type=options.TaskId())
+@options.common
+@options.pass_session
+def command(session: Session, *, tasks: tuple[str, ...]) -> int:
+    """Let paused tasks go on."""
+    return session.run(each(session, tasks, lambda client, task_id: client.resume(task_id), "resumed"))
