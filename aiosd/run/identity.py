@@ -90,17 +90,14 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
     bounded = capability.level < Level.CRITICAL
     home = _own_home(who)
     shown = home if capability.home is not HomeView.NONE else None
-    if not bounded and capability.home is HomeView.READ_WRITE:
-        shown, hidden = None, ()  # the whole of /home, as it is
-    else:
-        hidden = _HIDDEN
+    whole = not bounded and capability.home is HomeView.READ_WRITE  # /home as it is
     return View(
         read_only=bounded,
         private_tmp=bounded,
         private_ipc=bounded,
         private_network=capability.network is Network.NONE,
-        hidden=hidden,
-        home=shown,
+        hidden=() if whole else _HIDDEN,
+        home=None if whole else shown,
         home_writable=capability.home is HomeView.READ_WRITE,
         writable=capability.read_write_paths,
         scratch=str(scratch),
@@ -109,7 +106,7 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
 
 
 def _own_home(who: Identified) -> str | None:
-    """The account's home, when it is a directory of its own: / or another's directory is not made writable by a name."""
+    """The account's home, when it is a directory that it owns: / or another's is not made writable by an entry."""
     if who.home is None or who.home == "/" or not who.home.startswith("/"):
         return None
     path = Path(who.home)
@@ -121,9 +118,9 @@ def _own_home(who: Identified) -> str | None:
     return who.home
 
 
-def keeps_capabilities(capability: Capability) -> bool:
+def keeps_capabilities(capability: Capability, who: Identified) -> bool:
     """Only level critical, and only as root (nobody else has any)."""
-    return capability.level is Level.CRITICAL
+    return capability.level is Level.CRITICAL and who.account.uid == 0
 
 
 def environment(who: Identified, run: str, task: str, capability: str, scratch: Path) -> dict[str, str]:

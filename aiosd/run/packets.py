@@ -100,6 +100,10 @@ class PacketSocket:
         data = dump(body).encode()
         if len(data) > PACKET_MAX:
             raise PacketError(f"longer than {PACKET_MAX} bytes")
+        await self.send_bytes(data, fds)
+
+    async def send_bytes(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
+        """As `send`, of what is encoded already."""
         async with self._sending:
             while True:
                 try:

@@ -85,7 +85,7 @@ def _join_program(spec: ShimSpec, pid: int, pipes: Pipes) -> str | None:
 def _drop(spec: ShimSpec) -> None:
     """As the program; but where that may start processes as other users (level critical), CAP_KILL stays."""
     os.umask(0o077)
-    if spec.keep_capabilities and spec.account.uid == 0:
+    if spec.keep_capabilities:
         syscalls.become(spec.account)
         syscalls.keep_only_capabilities(1 << syscalls.CAP_KILL)
     else:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiosd.bus.message import Answer, BusCallError, Call, Signal
 from aiosd.run.layout import SLICE, run_of_unit
-from aiosd.run.limits import Property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiosd.bus.message import BusValue
+    from aiosd.run.limits import Property
 
 _SYSTEMD = "org.freedesktop.systemd1"
 _PATH = "/org/freedesktop/systemd1"

@@ -1,0 +1,304 @@
+"""The broker: what the launcher does for its one peer, the daemon, besides starting (`starting.py`).
+
+It decides nothing about tasks. It knows which runs there are, keeps a duplicate of aiosd's end of each control socket,
+here and with the service manager, and passes on what systemd says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiosd.bus.message import BusCallError
+from aiosd.run import notify
+from aiosd.run.forkclient import ForkError
+from aiosd.run.layout import unit_name
+from aiosd.run.packets import Packet, PacketError, PacketSocket
+from aiosd.run.protocol import VERSION, Op, Refusal, RefusalCode, text_of
+from aiosd.run.starting import read_request
+from aiosd.run.units import UnitError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.run.identity import DynamicUids
+    from aiosd.run.rundirs import RunDirectories, RunRecord
+    from aiosd.run.starting import Starter
+    from aiosd.run.units import Units
+
+    Answer = tuple[JsonObject, tuple[int, ...]]
+
+_STOP_SECONDS = 10.0
+_REMOVED_SECONDS = 2.0
+_IN_FLIGHT = 128
+_SIGNALS = frozenset({"SIGTERM", "SIGKILL", "SIGSTOP", "SIGCONT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"})
+
+_log = logging.getLogger(__name__)
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot (proc_sys_kernel(5))."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+class Broker:
+    """Serves peers."""
+
+    def __init__(self, peer: int, runs: RunDirectories, uids: DynamicUids) -> None:
+        """`peer`: the only uid that is listened to."""
+        self._peer = peer
+        self._runs = runs
+        self._uids = uids
+        self._boot_id = boot_id()
+        self._controls: dict[str, int] = {}
+        self._live: dict[str, asyncio.Event] = {}
+        self._peers: set[PacketSocket] = set()
+        self._sends: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(_IN_FLIGHT)
+        self._starter: Starter | None = None
+        self._units: Units | None = None
+        self._operations: dict[Op, Callable[[JsonObject], Awaitable[Answer]]] = {
+            Op.HELLO: self._hello,
+            Op.START: self._start,
+            Op.ATTACH: self._attach,
+            Op.LIST: self._list,
+            Op.SIGNAL: self._signal,
+            Op.STOP: self._stop,
+            Op.FREEZE: self._freeze,
+            Op.THAW: self._thaw,
+            Op.REMOVE: self._remove,
+        }
+
+    def adopt(self, controls: dict[str, int], live: set[str], units: Units, starter: Starter) -> None:
+        """Begin with what outlived the last launcher: stored descriptors by run, and runs with a scope."""
+        self._units, self._starter = units, starter
+        for run in live:
+            self._live[run] = asyncio.Event()
+        for run, fd in controls.items():
+            if run in live:
+                self._controls[run] = fd
+            else:
+                os.close(fd)
+                notify.unstore(run)
+
+    # -- peers ------------------------------------------------------------------------------------------------------
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Serve everyone who connects to `listener`, for ever."""
+        loop = asyncio.get_running_loop()
+        listener.settimeout(0)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                sock, _ = await loop.sock_accept(listener)
+                group.create_task(self._serve(sock))
+
+    async def _is_ours(self, sock: socket.socket, peer: PacketSocket) -> bool:
+        uid: int = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        if uid == self._peer:
+            return True
+        _log.warning("uid %d is not the daemon and was sent away", uid)
+        with suppress(ConnectionError):
+            await peer.send({"ok": False, "error": RefusalCode.DENIED, "message": "not for this user"})
+        return False
+
+    async def _serve(self, sock: socket.socket) -> None:
+        peer = PacketSocket(sock)
+        try:
+            if not await self._is_ours(sock, peer):
+                return
+            self._peers.add(peer)
+            async with asyncio.TaskGroup() as group:
+                while (packet := await peer.receive()) is not None:
+                    await self._slots.acquire()
+                    group.create_task(self._handle(peer, packet))
+        except* (ConnectionError, PacketError) as group_error:
+            _log.warning("the connection of the daemon ends: %s", group_error.exceptions[0])
+        finally:
+            self._peers.discard(peer)
+            peer.close()
+
+    async def _handle(self, peer: PacketSocket, packet: Packet) -> None:
+        packet.close()  # no request carries descriptors
+        fds: tuple[int, ...] = ()
+        answer: dict[str, JsonValue] = {"id": packet.body.get("id")}
+        try:
+            body, fds = await self._answer(packet.body)
+            answer |= {"ok": True, **body}
+        except Refusal as refusal:
+            answer |= {"ok": False, "error": refusal.code, "message": str(refusal)}
+        finally:
+            self._slots.release()
+        try:
+            await peer.send(answer, fds)
+        except (ConnectionError, PacketError) as error:
+            _log.warning("an answer was not delivered: %s", error)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    async def _answer(self, body: JsonObject) -> Answer:
+        try:
+            operation = self._operations[Op(text_of(body, "op"))]
+        except ValueError:
+            raise Refusal(RefusalCode.BAD_REQUEST, "op: there is no such operation") from None
+        try:
+            return await operation(body)
+        except UnitError as error:
+            raise Refusal(RefusalCode.GONE if error.gone else RefusalCode.SYSTEMD, str(error)) from None
+        except BusCallError as error:
+            raise Refusal(RefusalCode.SYSTEMD, str(error)) from None
+        except ForkError as error:
+            raise Refusal(RefusalCode.LAUNCH, str(error)) from None
+        except Refusal:
+            raise
+        except Exception as error:  # noqa: BLE001 - one request must not end the launcher of all the others
+            _log.exception("a request failed")
+            raise Refusal(RefusalCode.LAUNCH, f"the launcher failed: {type(error).__name__}") from None
+
+    def scope_ended(self, run: str, result: str) -> None:
+        """systemd says that a scope is gone: forget the control socket, tell the daemon.
+
+        It says so of every unit when it reloads its configuration, too: then the shim is still where it was.
+        """
+        record = self._runs.read(run)
+        if record is not None and self._alive(record):
+            return
+        gone = self._live.pop(run, None)
+        if gone is not None:
+            gone.set()
+        self._forget(run)
+        for peer in self._peers:
+            task = asyncio.create_task(self._tell(peer, {"event": "scope", "run": run, "result": result}))
+            self._sends.add(task)
+            task.add_done_callback(self._sends.discard)
+
+    @staticmethod
+    async def _tell(peer: PacketSocket, body: JsonObject) -> None:
+        with suppress(ConnectionError):
+            await peer.send(body)
+
+    def _forget(self, run: str) -> None:
+        fd = self._controls.pop(run, None)
+        if fd is not None:
+            os.close(fd)
+            notify.unstore(run)
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    @property
+    def _systemd(self) -> Units:
+        if self._units is None:
+            raise Refusal(RefusalCode.SYSTEMD, "not ready")
+        return self._units
+
+    def _run(self, body: JsonObject) -> str:
+        run = text_of(body, "run")
+        try:
+            self._runs.paths(run)
+        except ValueError as error:
+            raise Refusal(RefusalCode.BAD_REQUEST, f"run: {error}") from None
+        return run
+
+    async def _hello(self, body: JsonObject) -> Answer:
+        if body.get("version") != VERSION:
+            raise Refusal(RefusalCode.BAD_REQUEST, f"version: this launcher speaks {VERSION}")
+        return {"version": VERSION, "boot_id": self._boot_id, "systemd_version": self._systemd.version}, ()
+
+    async def _start(self, body: JsonObject) -> Answer:
+        run = self._run(body)
+        if self._starter is None:
+            raise Refusal(RefusalCode.LAUNCH, "not ready")
+        self._live[run] = self._live.get(run) or asyncio.Event()
+        try:
+            started = await self._starter.start(read_request(body), self._boot_id)
+        except BaseException:
+            if self._runs.read(run) is None:
+                self._live.pop(run, None)
+            raise
+        self._controls[run] = os.dup(started.control)
+        notify.store(run, started.control)
+        unit = started.unit
+        answer: dict[str, JsonValue] = {"pid": started.pid, "unit": unit, "control_group": _cgroup_of(started.pid)}
+        answer |= {"limits": started.limits, "left_out": list(started.left_out)}
+        return answer, (started.control, started.pidfd)
+
+    def _alive(self, record: RunRecord) -> bool:
+        """Whether the run's shim is there: that very process, not another that has its number now."""
+        if record.pid == 0 or record.boot_id != self._boot_id:
+            return False
+        return _cgroup_of(record.pid).endswith("/" + record.unit)
+
+    async def _attach(self, body: JsonObject) -> Answer:
+        run = self._run(body)
+        record, control = self._runs.read(run), self._controls.get(run)
+        if record is None or control is None:
+            raise Refusal(RefusalCode.GONE, "there is no such run any more")
+        try:
+            pidfd = os.pidfd_open(record.pid) if record.pid else -1
+        except ProcessLookupError:
+            pidfd = -1
+        if pidfd < 0 or not self._alive(record):
+            if pidfd >= 0:
+                os.close(pidfd)
+            raise Refusal(RefusalCode.GONE, "the run's supervisor is gone")
+        return {"pid": record.pid, "unit": record.unit, "active": run in self._live}, (os.dup(control), pidfd)
+
+    async def _list(self, _body: JsonObject) -> Answer:
+        rows: list[JsonValue] = []
+        for run in sorted({*self._runs.runs(), *self._live}):
+            record = self._runs.read(run)
+            pid = record.pid if record is not None and self._alive(record) else 0
+            rows.append({"run": run, "unit": unit_name(run), "active": run in self._live, "pid": pid})
+        return {"runs": rows}, ()
+
+    async def _signal(self, body: JsonObject) -> Answer:
+        name = text_of(body, "signal")
+        if name not in _SIGNALS:
+            raise Refusal(RefusalCode.BAD_REQUEST, "signal: not one that is sent here")
+        await self._systemd.kill(unit_name(self._run(body)), signal.Signals[name])
+        return {}, ()
+
+    async def _stop(self, body: JsonObject) -> Answer:
+        await self._systemd.stop(unit_name(self._run(body)), signal.SIGKILL, _STOP_SECONDS)
+        return {}, ()
+
+    async def _freeze(self, body: JsonObject) -> Answer:
+        await self._systemd.freeze(unit_name(self._run(body)))
+        return {}, ()
+
+    async def _thaw(self, body: JsonObject) -> Answer:
+        await self._systemd.thaw(unit_name(self._run(body)))
+        return {}, ()
+
+    async def _remove(self, body: JsonObject) -> Answer:
+        run = self._run(body)
+        record, live = self._runs.read(run), self._live.get(run)
+        if live is not None:
+            if record is None or self._alive(record):
+                raise Refusal(RefusalCode.BUSY, "the run is still there")
+            try:  # it has ended, systemd has not said so yet
+                async with asyncio.timeout(_REMOVED_SECONDS):
+                    await live.wait()
+            except TimeoutError:
+                raise Refusal(RefusalCode.BUSY, "the run's scope is still there") from None
+        self._forget(run)
+        await asyncio.to_thread(self._runs.remove, run)
+        if record is not None:
+            self._uids.give_back(record.uid)
+        return {}, ()
+
+
+def _cgroup_of(pid: int) -> str:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line[3:] for line in lines if line.startswith("0::")), "")

@@ -1,0 +1,234 @@
+"""`Task`: one conversation with the shim over the socket that `AIOS_TASK_FD` names (docs/architecture.md).
+
+Single-threaded and synchronous on purpose: messages to the program are looked at in `checkpoint`, `ask` and `poll`.
+A final chunk is sent once; leaving the `with` block by an exception fails the task, with the traceback on stderr only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | bool | None"
+
+_READ = 65536
+
+
+class WorkerError(Exception):
+    """The conversation cannot go on: no socket, or the shim is gone."""
+
+
+class Canceled(Exception):
+    """The task is to end; `str()` is the reason. Clean up and let it through."""
+
+
+class Task:
+    """The task that this process works on."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Use `Task.connect`."""
+        self._socket = sock
+        self._received = b""
+        self._index = 0
+        self._interactions = 0
+        self._answers: dict[int, Mapping[str, Json]] = {}
+        self._pauses: list[Json] = []
+        self._resumed = False
+        self._final = False
+        self.canceled = False
+        self.cancel_reason = ""
+        start = self._wait_start()
+        arguments, metadata = start.get("arguments"), start.get("metadata")
+        self.arguments: dict[str, Json] = dict(arguments) if isinstance(arguments, dict) else {}
+        self.metadata: dict[str, Json] = dict(metadata) if isinstance(metadata, dict) else {}
+        self.task_id = str(start.get("task_id", os.environ.get("AIOS_TASK_ID", "")))
+        attempt = start.get("attempt")
+        self.attempt = attempt if isinstance(attempt, int) else 1
+
+    @classmethod
+    def connect(cls) -> Self:
+        """Take up the conversation. Raises WorkerError when this process is not a task's program."""
+        number = os.environ.get("AIOS_TASK_FD", "")
+        try:
+            return cls(socket.socket(fileno=int(number)))
+        except (ValueError, OSError):
+            raise WorkerError("AIOS_TASK_FD names no socket: this runs only as the program of a task") from None
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """An exception ends the program with status 1 and the task as failed; the traceback stays on stderr."""
+        if error is None or isinstance(error, SystemExit):
+            return False
+        if not isinstance(error, Canceled):
+            import traceback
+
+            traceback.print_exception(error)
+        if not self._final:
+            message = str(error) if isinstance(error, Canceled) else f"{type(error).__name__}: {error}"
+            self.fail(message, reason="canceled" if isinstance(error, Canceled) else "exception")
+        sys.exit(1)
+
+    # -- to the system ----------------------------------------------------------------------------------------------
+
+    def _say(self, kind: str, payload: Mapping[str, Json], *, last: bool = False) -> None:
+        chunk = {"type": kind, "payload": payload, "index": self._index, "last_chunk": last}
+        self._index += 1
+        line = json.dumps(chunk, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        try:
+            self._socket.sendall(line.encode() + b"\n")
+        except OSError as error:
+            raise WorkerError(f"the supervisor is gone: {error.strerror}") from None
+
+    def progress(
+        self,
+        percent: float | None = None,
+        message: str = "",
+        *,
+        current_step: int | None = None,
+        total_steps: int | None = None,
+    ) -> None:
+        """How far it is: `percent` 0 to 100."""
+        given: dict[str, Json] = {"percent": percent, "current_step": current_step, "total_steps": total_steps}
+        progress = {key: value for key, value in given.items() if value is not None}
+        self._say("processing", {"progress": {**progress, **({"message": message} if message else {})}})
+
+    def step(self, name: str, status: str, summary: str = "") -> None:
+        """A step of the work: `status` is started, finished or failed."""
+        self._say("processing", {"step": {"name": name, "status": status, "summary": summary}})
+
+    def tool_call(self, name: str, status: str, **details: Json) -> None:
+        """A tool that is used: `status` is requested or finished."""
+        self._say("processing", {"tool_call": {"name": name, "status": status, **details}})
+
+    def summary(self, summary: str, **details: Json) -> None:
+        """The structured summary: also progress_percent, current_step, next_step, risk."""
+        self._say("processing", {"summary": {"summary": summary, **details}})
+
+    def log(self, message: str, level: str = "info") -> None:
+        """A line of the task's own log."""
+        self._say("log", {"level": level, "message": message})
+
+    def artifact(
+        self,
+        key: str,
+        *,
+        name: str = "",
+        path: str | None = None,
+        text: str | None = None,
+        data: Mapping[str, Json] | None = None,
+        mime_type: str = "application/octet-stream",
+        type: str = "file",
+        append: bool = False,
+    ) -> None:
+        """Hand over a result: a file (`path`, relative to the scratch directory), `text` or `data`, or several."""
+        parts: list[Json] = []
+        if path is not None:
+            parts.append({"file": {"path": os.fspath(path), "mime_type": mime_type}})
+        if text is not None:
+            parts.append({"text": text})
+        if data is not None:
+            parts.append({"data": data})
+        payload: dict[str, Json] = {"key": key, "name": name or key, "type": type, "mime_type": mime_type}
+        self._say("artifact", {**payload, "parts": parts, "append": append})
+
+    def complete(self, result: Mapping[str, Json] | None = None) -> None:
+        """The result; nothing after it is heard."""
+        self._say("task_completion", {"result": result or {}}, last=True)
+        self._final = True
+
+    def fail(self, message: str, *, reason: str = "", retryable: bool = False, data: Json = None) -> None:
+        """The task failed; nothing after it is heard."""
+        payload: dict[str, Json] = {"message": message, "reason": reason, "retryable": retryable, "data": data}
+        self._say("task_failed", payload, last=True)
+        self._final = True
+
+    def ask(
+        self,
+        prompt: str,
+        *,
+        schema: Mapping[str, Json] | None = None,
+        options: list[Json] | None = None,
+        secret: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Mapping[str, Json]:
+        """Ask the person and wait for the answer. Raises Canceled, WorkerError."""
+        self._interactions += 1
+        number = self._interactions
+        payload: dict[str, Json] = {"interaction": number, "kind": "input", "prompt": prompt, "secret": secret}
+        more: dict[str, Json] = {"schema": schema, "options": options, "timeout_ms": timeout_ms}
+        self._say("task_interaction", payload | {key: value for key, value in more.items() if value is not None})
+        while number not in self._answers:
+            self._take(self._read_line())
+            self._raise_if_canceled()
+        return self._answers.pop(number)
+
+    # -- from the system --------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """A place where it can stop: raises Canceled when it is to, and stays here while the task is paused."""
+        self.poll()
+        while self._pauses:
+            self._say("paused", {"id": self._pauses.pop()})
+            self._pauses.clear()
+            self._resumed = False
+            while not self._resumed and not self.canceled:
+                self._take(self._read_line())
+        self._raise_if_canceled()
+
+    def poll(self) -> None:
+        """Look at what the system said, without waiting; `canceled` may have changed."""
+        while b"\n" in self._received or select.select([self._socket], [], [], 0)[0]:
+            self._take(self._read_line())
+
+    def _raise_if_canceled(self) -> None:
+        if self.canceled:
+            raise Canceled(self.cancel_reason or "canceled")
+
+    def _take(self, message: Mapping[str, Json]) -> None:
+        kind = message.get("type")
+        if kind == "cancel":
+            self.canceled = True
+            self.cancel_reason = str(message.get("reason") or "")
+        elif kind == "pause":
+            self._pauses.append(message.get("id"))
+        elif kind == "resume":
+            self._resumed = True
+            self._pauses.clear()
+        elif kind in ("can_pause", "can_cancel"):
+            self._say(str(kind), {"id": message.get("id"), "allowed": True, "reason": ""})
+        elif kind in ("input", "authentication"):
+            number, given = message.get("interaction"), message.get("input")
+            if isinstance(number, int):
+                self._answers[number] = given if isinstance(given, dict) else {}
+
+    def _wait_start(self) -> Mapping[str, Json]:
+        while (message := self._read_line()).get("type") != "start":
+            self._take(message)
+        return message
+
+    def _read_line(self) -> Mapping[str, Json]:
+        while b"\n" not in self._received:
+            try:
+                data = self._socket.recv(_READ)
+            except OSError as error:
+                raise WorkerError(f"the supervisor is gone: {error.strerror}") from None
+            if not data:
+                raise WorkerError("the supervisor is gone")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        message = json.loads(line)
+        return message if isinstance(message, dict) else {}

@@ -1,0 +1,1 @@
+"""The launcher, its fork server and the shim, with real processes and without systemd."""
