@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from aiosd.manifest.schema_walk import Path, anchored, keywords
 from aiosd.manifest.schema_words import sentence
 from aiosd.model.jsontext import JsonTextError, canonical, parse_value
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
     from aiosd.model.jsontext import JsonObject, JsonValue
-
-Path = tuple[str, ...]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_PROBLEMS = 16
@@ -42,9 +41,6 @@ _UNTRUSTED_REFUSED = frozenset(
     {"pattern", "patternProperties", "$ref", "$dynamicRef", "unevaluatedItems", "unevaluatedProperties"}
 )
 _ALWAYS_REFUSED = frozenset({"$id", "$vocabulary"})
-_NAMES = frozenset({"properties", "patternProperties", "$defs", "dependentSchemas", "dependentRequired"})
-"""Keywords whose members are named by the author: a property may well be called `pattern`."""
-_DATA = frozenset({"const", "enum", "default", "examples"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,7 @@ def _compiled(text: str, trusted: bool) -> Draft202012Validator:  # noqa: FBT001
             raise _BadSchema(f"{_pointer(path)}: {message}")
     from aiosd.manifest.schema_dialect import compile_schema
 
-    return compile_schema(schema)
+    return compile_schema(anchored(schema))
 
 
 def _findings(schema: JsonObject, *, trusted: bool) -> Iterator[tuple[Path, str]]:
@@ -122,27 +118,10 @@ def _findings(schema: JsonObject, *, trusted: bool) -> Iterator[tuple[Path, str]
         yield from _metaschema(schema)
 
 
-def _keywords(schema: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str, JsonValue]]:
-    """Every use of a keyword as a keyword: place, keyword, value. Data and the names of members are none."""
-    if isinstance(schema, list):
-        for index, item in enumerate(schema):
-            yield from _keywords(item, (*path, str(index)))
-    if not isinstance(schema, Mapping):
-        return
-    for keyword, value in schema.items():
-        here = (*path, keyword)
-        yield here, keyword, value
-        if keyword in _NAMES and isinstance(value, Mapping):
-            for name, inner in value.items():
-                yield from _keywords(inner, (*here, name))
-        elif keyword not in _DATA:
-            yield from _keywords(value, here)
-
-
 def _refused(schema: JsonObject, *, trusted: bool) -> Iterator[tuple[Path, str]]:
     """What the draft allows and we do not, and what the draft's own schema does not notice."""
-    anchors = {f"#{value}" for _, keyword, value in _keywords(schema) if keyword in ("$anchor", "$dynamicAnchor")}
-    for path, keyword, value in _keywords(schema):
+    anchors = {f"#{value}" for _, keyword, value in keywords(schema) if keyword in ("$anchor", "$dynamicAnchor")}
+    for path, keyword, value in keywords(schema):
         if not trusted and len(path) > UNTRUSTED_MAX_DEPTH:
             yield path, f"nested deeper than {UNTRUSTED_MAX_DEPTH} levels"
         elif keyword in _ALWAYS_REFUSED or (not trusted and keyword in _UNTRUSTED_REFUSED):

@@ -79,7 +79,8 @@ _SAY: dict[str, Callable[[ValidationError], str]] = {
     "additionalProperties": _additional,
     "enum": _enum,
     "const": lambda error: "must be " + json.dumps(error.validator_value, ensure_ascii=False)[:120],
-    "pattern": _with_bound("must match the pattern {}"),
+    # As its author wrote it (`schema_walk.anchored`).
+    "pattern": lambda error: "must match the pattern " + str(error.validator_value).replace(r"\Z", "$")[:160],
     "minLength": _with_bound("must have at least {} characters"),
     "maxLength": _with_bound("must have at most {} characters"),
     "minimum": _with_bound("must be at least {}"),

@@ -93,6 +93,24 @@ def test_unique_items_is_linear_and_knows_json_equality() -> None:
     assert time.process_time() - began < 5
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("^[a-z]+$", "abc", True),
+        ("^[a-z]+$", "abc\n", False),
+        ("^(a|b$)", "b\n", False),
+        (r"^\$[$]$", "$$", True),
+        (r"^[\]$]+$", "]$", True),
+        (r"\\$", "x\\", True),
+        ("b", "abc", True),
+    ],
+)
+def test_a_dollar_is_the_very_end(pattern: str, text: str, fits: bool) -> None:  # noqa: FBT001 - a row of the table
+    assert (validate({"pattern": pattern}, text) == []) is fits
+    named: JsonObject = {"patternProperties": {pattern: {}}, "additionalProperties": False}
+    assert (validate(named, {text: 1}) == []) is fits
+
+
 def test_formats_are_annotations() -> None:
     assert not validate({"format": "ipv4"}, "not an address")
 
