@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.store.connection import connect_reader
+from aiosd.store.errors import StoreError, StoreFailure, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from aiosd.store.writer import SqlValue
 
 DERIVED = frozenset({"meta", "task_counts", "artifact_usage"})
 """Not copied: the new database's own version, and totals that the triggers make while rows are inserted."""
@@ -33,7 +36,7 @@ class Salvage:
 
 
 def salvage(broken: Path, target: sqlite3.Connection) -> Salvage:
-    """Copy from the file `broken`, which is only read, into `target`, which is new. Raises sqlite3.Error of that."""
+    """Copy from the file `broken`, which is only read, into `target`, which is new. Raises StoreError."""
     tables = _tables(target)
     rows: dict[str, int] = {}
     damaged: list[str] = []
@@ -47,8 +50,6 @@ def salvage(broken: Path, target: sqlite3.Connection) -> Salvage:
                     damaged.append(table)
             _copy_sequences(source, target)
     except sqlite3.DatabaseError as error:
-        if not target.in_transaction:
-            raise
         # Not even the list of tables can be read: a new start, with what was copied until now.
         _log.error("Nothing more can be read from %s: %s", broken, error)
         damaged = [table for table in tables if table not in rows or table in damaged]
@@ -78,35 +79,69 @@ def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: s
         return 0, False
     # Names come from our own schema, never from the broken file.
     names = ", ".join(columns)
-    places = ", ".join("?" * len(columns))
-    insert = f"INSERT INTO {table}({names}) VALUES ({places})"  # noqa: S608 - see above
-    forward = f"SELECT rowid, {names} FROM {table} NOT INDEXED ORDER BY rowid"  # noqa: S608 - see above
-    backward = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid DESC"  # noqa: S608 - see above
-    copied, last, whole, refused = _copy_rows(source.execute(forward), target, insert)
-    if not whole:
-        more, _, _, refused_more = _copy_rows(source.execute(backward, (last,)), target, insert)
-        copied += more
-        refused += refused_more
-    return copied, whole and refused == 0
+    insert = f"INSERT INTO {table}({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - see above
+    select = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ?"  # noqa: S608 - see above
+    up = _Direction(source, f"{select} ORDER BY rowid LIMIT ?", _FIRST, _LAST)
+    copied, refused = _insert(target, insert, up.rows())
+    if up.damaged:
+        down = _Direction(source, f"{select} ORDER BY rowid DESC LIMIT ?", up.low, _LAST, descending=True)
+        more, more_refused = _insert(target, insert, down.rows())
+        copied, refused = copied + more, refused + more_refused
+    return copied, not up.damaged and refused == 0
 
 
-def _copy_rows(rows: sqlite3.Cursor, target: sqlite3.Connection, insert: str) -> tuple[int, int, bool, int]:
-    """(rows copied, last rowid read, whether the end was reached, rows that the new schema refused)."""
+_FIRST, _LAST = -(2**63), 2**63 - 1
+_ROWS_AT_A_TIME = 256
+
+
+class _Direction:
+    """Reading a table from one end until its other end or damage."""
+
+    def __init__(
+        self, source: sqlite3.Connection, select: str, low: int, high: int, *, descending: bool = False
+    ) -> None:
+        self.source = source
+        self.select = select
+        self.low = low
+        self.high = high
+        self.descending = descending
+        self.damaged = False
+
+    def rows(self) -> Iterator[tuple[SqlValue, ...]]:
+        """The rows, without their rowid. Near damage one at a time, so that the last good one is not missed."""
+        limit = _ROWS_AT_A_TIME
+        while True:
+            try:
+                rows = self.source.execute(self.select, (self.low, self.high, limit)).fetchall()
+            except sqlite3.DatabaseError:
+                if limit == 1:
+                    self.damaged = True
+                    return
+                limit = 1
+                continue
+            if not rows:
+                return
+            if self.descending:
+                self.high = rows[-1][0]
+            else:
+                self.low = rows[-1][0]
+            for row in rows:
+                yield tuple(row)[1:]
+
+
+def _insert(target: sqlite3.Connection, sql: str, rows: Iterator[tuple[SqlValue, ...]]) -> tuple[int, int]:
+    """How many rows were inserted, and how many the new schema refused."""
     copied = refused = 0
-    last = -(2**63)
-    while True:
+    for row in rows:
         try:
-            row = rows.fetchone()
-        except (sqlite3.DatabaseError, UnicodeDecodeError):
-            return copied, last, False, refused
-        if row is None:
-            return copied, last, True, refused
-        last = row[0]
-        try:
-            target.execute(insert, tuple(row)[1:])
+            target.execute(sql, row)
             copied += 1
         except sqlite3.IntegrityError:
             refused += 1
+        except sqlite3.Error as error:
+            # The new file's trouble, a full disk for instance, is no damage of the old one.
+            raise StoreError(failure_of(error) or StoreFailure.IO) from error
+    return copied, refused
 
 
 def _copy_sequences(source: sqlite3.Connection, target: sqlite3.Connection) -> None:

@@ -233,7 +233,6 @@ class Writer:
 
     def _finish(self) -> None:
         try:
-            self._connection.execute("PRAGMA optimize")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.Error as error:
             _log.warning("The last checkpoint failed, the next start does it: %s", error)
