@@ -3,7 +3,7 @@
 A container has cgroups of its own (`/aiosd-rig-NAME` in each hierarchy), a tmpfs overlay for everything it writes, a
 network namespace with nothing but loopback, and the capabilities that make IPAddressDeny=, SocketBindDeny= and
 DevicePolicy= real. It is not registered with a machined. What is known about it lies in
-`host.state_directory()/NAME`, so that any process can run things in it and stop it: `leader` (pid of its init),
+`host.state_directory()/NAME`, so that any process can run things in it and stop it: `leader` (the process of its init),
 `nspawn` (pid), `owner` (pid and start time of the process to which its life is bound, when it is), `log`.
 """
 
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tests.rig import host, rootfs
 from tests.rig.commands import Box, Running, argv_inside, complete
+from tests.rig.processes import Process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,20 +50,10 @@ def in_cgroups(directories: Sequence[Path], argv: Sequence[str]) -> list[str]:
     return ["sh", "-c", _ENTER, "enter", *map(str, directories), "--", *argv]
 
 
-def start_time(pid: int) -> str | None:
-    """Start time in clock ticks since boot (proc(5), field 22), which tells a reused pid; None: no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in {"Z", "X"} else fields[19]
-
-
 class Container(Box):
     """A container that is up. Make one with `boot`, find one that another process booted with `attach`."""
 
-    def __init__(self, name: str, leader: int) -> None:
+    def __init__(self, name: str, leader: Process) -> None:
         """Use `boot` or `attach`."""
         self.name = name
         self.leader = leader
@@ -70,7 +61,7 @@ class Container(Box):
     @classmethod
     def attach(cls, name: str) -> Container:
         """The running container of that name; `host.Unavailable` when there is none."""
-        leader = _read_pid(host.state_directory() / name / "leader")
+        leader = Process.load(host.state_directory() / name / "leader")
         if leader is None or not _belongs(leader, name):
             raise host.Unavailable(f"no container {name} is running")
         return cls(name, leader)
@@ -101,10 +92,10 @@ class Container(Box):
         except FileExistsError:
             raise host.Unavailable(f"a container {name} is already there; stop it first") from None
         if owned:
-            (state / "owner").write_text(f"{os.getpid()} {start_time(os.getpid())}")
+            Process.own().save(state / "owner")
         try:
             leader = _start(name, state, _nspawn(name, root, bind or {}, bus, host_network=host_network))
-            (state / "leader").write_text(str(leader))
+            leader.save(state / "leader")
             box = cls(name, leader)
             box.settle()
         except BaseException:
@@ -121,7 +112,7 @@ class Container(Box):
         return state
 
     def _argv(self, argv: Sequence[str]) -> list[str]:
-        if start_time(self.leader) is None:
+        if not self.leader.alive():
             raise host.Unavailable(f"container {self.name} is not running any more")
         own = []
         for directory in _cgroups(self.name):
@@ -129,7 +120,7 @@ class Container(Box):
             group = (payload if payload.is_dir() else directory) / "rig"
             group.mkdir(exist_ok=True)
             own.append(group)
-        return in_cgroups(own, ["nsenter", "-t", str(self.leader), "-a", "--wdns=/", "--", *argv])
+        return in_cgroups(own, ["nsenter", "-t", str(self.leader.pid), "-a", "--wdns=/", "--", *argv])
 
     def run(
         self,
@@ -180,11 +171,8 @@ def reap() -> list[str]:
     """Stop the containers whose owner is gone (a test run that was killed); their names."""
     gone = []
     for name in names():
-        owner = host.state_directory() / name / "owner"
-        if not owner.exists():
-            continue
-        pid, _, started = owner.read_text().partition(" ")
-        if start_time(int(pid)) != started:
+        owner = Process.load(host.state_directory() / name / "owner")
+        if owner is not None and not owner.alive():
             remove(name)
             gone.append(name)
     return gone
@@ -195,13 +183,12 @@ def remove(name: str) -> None:
     state = host.state_directory() / name
     if not state.is_dir():
         return
-    leader, nspawn = _read_pid(state / "leader"), _read_pid(state / "nspawn")
-    if leader is not None and _belongs(leader, name):
-        os.kill(leader, signal.SIGKILL)
-        _wait_gone(nspawn, name, seconds=5)  # it cleans up and ends by itself once its init is dead
-    if nspawn is not None and _belongs(nspawn, name):
-        os.kill(nspawn, signal.SIGKILL)
-        _wait_gone(nspawn, name, seconds=5)
+    leader, nspawn = Process.load(state / "leader"), Process.load(state / "nspawn")
+    # nspawn cleans up and ends by itself once its init is dead
+    for process in (leader, nspawn):
+        if process is not None and _belongs(process, name):
+            process.kill(signal.SIGKILL)
+            _wait_gone(nspawn, name, seconds=5)
     _children.pop(name, None)
     for directory in _cgroups(name):
         _remove_cgroup(directory)
@@ -244,8 +231,8 @@ def _cgroups(name: str) -> list[Path]:
     return [hierarchy / f"aiosd-rig-{name}" for hierarchy in host.cgroup_hierarchies()]
 
 
-def _start(name: str, state: Path, argv: Sequence[str]) -> int:
-    """Start nspawn and wait for READY=1 (sd_notify(3)) of the container's systemd; the pid of that systemd."""
+def _start(name: str, state: Path, argv: Sequence[str]) -> Process:
+    """Start nspawn and wait for READY=1 (sd_notify(3)) of the container's systemd; that systemd."""
     groups = _cgroups(name)
     for group in groups:
         group.mkdir(exist_ok=True)
@@ -266,7 +253,7 @@ def _start(name: str, state: Path, argv: Sequence[str]) -> int:
             start_new_session=True,
         )
         _children[name] = process
-        (state / "nspawn").write_text(str(process.pid))
+        Process.of(process.pid).save(state / "nspawn")
         leader, deadline = None, time.monotonic() + BOOT_TIMEOUT
         notify.settimeout(0.1)
         while time.monotonic() < deadline and process.poll() is None:
@@ -277,34 +264,29 @@ def _start(name: str, state: Path, argv: Sequence[str]) -> int:
             found = re.search(r"X_NSPAWN_LEADER_PID=(\d+)", message)
             leader = int(found[1]) if found else leader
             if "READY=1" in message.splitlines() and leader is not None:
-                return leader
+                return Process.of(leader)
     raise host.Unavailable("systemd-nspawn: " + (state / "log").read_text(errors="replace")[-2000:])
 
 
-def _read_pid(path: Path) -> int | None:
+def _belongs(process: Process | None, name: str) -> bool:
+    """Whether it is alive and sits in the container's own cgroups."""
+    if process is None or not process.alive():
+        return False
     try:
-        return int(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _belongs(pid: int, name: str) -> bool:
-    """Whether the process sits in the container's own cgroups: a pid that was used again does not."""
-    try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        groups = Path(f"/proc/{process.pid}/cgroup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
     return re.search(rf"[:/]aiosd-rig-{name}(/|$)", groups, re.MULTILINE) is not None
 
 
-def _wait_gone(nspawn: int | None, name: str, *, seconds: float) -> None:
+def _wait_gone(nspawn: Process | None, name: str, *, seconds: float) -> None:
     """Wait until the container's nspawn has ended, and reap it when it is our child."""
     deadline = time.monotonic() + seconds
     while nspawn is not None and time.monotonic() < deadline:
         child = _children.get(name)
         if child is not None:
             child.poll()
-        if start_time(nspawn) is None:
+        if not nspawn.alive():
             return
         time.sleep(0.01)
 

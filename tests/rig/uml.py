@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tests.rig import host, rootfs
 from tests.rig.commands import Box, CommandFailed, argv_inside, decode, encode
-from tests.rig.container import start_time
+from tests.rig.processes import Process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,13 +60,16 @@ class Machine(Box):
     @classmethod
     def attach(cls, name: str) -> Machine:
         """The running machine of that name; `host.Unavailable` when there is none."""
-        if _kernel(name) is None:
+        if not _is_up(name):
             raise host.Unavailable(f"no machine {name} is running")
         return cls(name)
 
     @classmethod
-    def boot(cls, name: str, *, bind: Mapping[Path, str] | None = None) -> Machine:
-        """Boot and wait until systemd has started everything. `bind`: host directory -> where it is seen, read-only."""
+    def boot(cls, name: str, *, bind: Mapping[Path, str] | None = None, owned: bool = False) -> Machine:
+        """Boot and wait until systemd has started everything.
+
+        `bind`: host directory -> where it is seen, read-only. `owned`: `reap` may stop it once this process is gone.
+        """
         host.require_root()
         if os.uname().machine != "x86_64":
             raise host.Unavailable("user-mode-linux needs an x86_64 host")
@@ -79,6 +82,8 @@ class Machine(Box):
             (state / "share/q").mkdir(parents=True)
         except FileExistsError:
             raise host.Unavailable(f"a machine {name} is already there; stop it first") from None
+        if owned:
+            Process.own().save(state / "owner")
         try:
             _start(name, root, image, preload, bind or {})
         except BaseException:
@@ -116,7 +121,7 @@ class Machine(Box):
         """Wait for the exit status; a command that is late is killed."""
         deadline = time.monotonic() + timeout
         while not (request / "rc").exists():
-            if _kernel(self.name) is None:
+            if not _is_up(self.name):
                 raise host.Unavailable(f"machine {self.name} is not running any more")
             if time.monotonic() > deadline:
                 (request / "kill").write_text(str(int(signal.SIGKILL)))
@@ -135,15 +140,26 @@ def names() -> list[str]:
     return sorted(entry.name for entry in _states().iterdir())
 
 
+def reap() -> list[str]:
+    """Stop the machines whose owner is gone (a test run that was killed); their names."""
+    gone = []
+    for name in names():
+        owner = Process.load(_state(name) / "owner")
+        if owner is not None and not owner.alive():
+            remove(name)
+            gone.append(name)
+    return gone
+
+
 def remove(name: str) -> None:
     """Kill the machine `name`; its namespaces and its disk go with it."""
-    supervisor = _kernel(name)
+    supervisor = Process.load(_state(name) / "supervisor")
     if supervisor is not None:
-        os.kill(supervisor, signal.SIGKILL)  # unshare --kill-child takes the kernel along
+        supervisor.kill(signal.SIGKILL)  # unshare --kill-child takes the kernel along
     child = _children.pop(name, None)
     if child is not None:
         child.wait()
-    while supervisor is not None and start_time(supervisor) is not None:
+    while supervisor is not None and supervisor.alive():
         time.sleep(0.01)
     shutil.rmtree(_state(name), ignore_errors=True)
 
@@ -158,13 +174,9 @@ def _state(name: str) -> Path:
     return _states() / name
 
 
-def _kernel(name: str) -> int | None:
-    """Pid of the process that holds the machine, when it is that same process still."""
-    try:
-        pid, _, started = (_state(name) / "pid").read_text().partition(" ")
-    except FileNotFoundError:
-        return None
-    return int(pid) if start_time(int(pid)) == started else None
+def _is_up(name: str) -> bool:
+    supervisor = Process.load(_state(name) / "supervisor")
+    return supervisor is not None and supervisor.alive()
 
 
 def _preload() -> Path:
@@ -255,7 +267,7 @@ def _start(name: str, root: Path, image: Path, preload: Path, bind: Mapping[Path
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     _children[name] = process
-    (state / "pid").write_text(f"{process.pid} {start_time(process.pid)}")
+    Process.of(process.pid).save(state / "supervisor")
     deadline = time.monotonic() + BOOT_TIMEOUT
     while not (state / "share/ready").exists():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -1,0 +1,99 @@
+"""Fixtures for every kind of test.
+
+`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients;
+`tests/system` the installed product on real systemd; `tests/limits` the same where limits are enforced; `tests/image`
+the package and the OS image. They run in that order: what is cheap and near to the cause fails first.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import prerequisites
+from tests.leaks import Possessions, left_since, recorded_tasks
+from tests.rig import container, host, product
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+KINDS = {
+    "unit": "one idea at a time, nothing outside the process",
+    "bus": "a private D-Bus daemon and real clients",
+    "system": "the installed product on real systemd, in a container",
+    "limits": "the installed product under a kernel that enforces limits",
+    "image": "the package and the OS image",
+    "bench": "figures",
+}
+#: Where the boxes see this checkout, read-only.
+CHECKOUT_IN_BOX = "/src"
+
+_TESTS = Path(__file__).parent
+_call_passed = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers; the directory a test is in gives it its own."""
+    for name, meaning in KINDS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    config.addinivalue_line("markers", "quality: linters; needs the development tools")
+
+
+def _kind(item: pytest.Item) -> str:
+    return item.path.relative_to(_TESTS).parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by directory and put the kinds into the order of `KINDS`."""
+    order = list(KINDS)
+    for item in items:
+        if (kind := _kind(item)) in KINDS:
+            item.add_marker(kind)
+    items.sort(key=lambda item: order.index(_kind(item)) if _kind(item) in KINDS else len(order))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember whether the test itself passed; show what the box's journal says about one that did not."""
+    report = yield
+    if report.when == "call":
+        item.stash[_call_passed] = report.passed
+    box = getattr(item, "funcargs", {}).get("box")
+    if report.failed and isinstance(box, container.Container):
+        log = box.run("journalctl", "--no-pager", "--lines=80", "--output=short-precise", check=False)
+        report.sections.append(("journal of the box", log.stdout))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a unit or bus test that leaves asyncio tasks, threads, processes or descriptors behind."""
+    if _kind(request.node) not in {"unit", "bus"}:
+        yield
+        return
+    before = Possessions.now()
+    with recorded_tasks() as tasks:
+        yield
+    left = tasks + left_since(before)
+    if left and request.node.stash.get(_call_passed, False):
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def box() -> Iterator[container.Container]:
+    """A container with the product of this checkout installed and aiosd ready; this checkout is at /src in it."""
+    container.reap()
+    try:
+        booted = container.Container.boot(f"test-{os.getpid()}", bind={host.CHECKOUT: CHECKOUT_IN_BOX}, owned=True)
+    except host.Unavailable as error:
+        prerequisites.missing(str(error))
+    try:
+        product.deploy(booted)
+        yield booted
+    finally:
+        booted.stop()

@@ -1,0 +1,38 @@
+"""The unit and bus tests hold on what Debian 13 ships too: its Python and its versions of every library.
+
+The run that this test is part of uses the newest releases; the product's package uses Debian's.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import prerequisites
+from tests.rig import host
+from tests.rig.container import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Seconds for all of them.
+TIMEOUT = 600
+
+
+@pytest.fixture
+def debian() -> Iterator[Container]:
+    try:
+        booted = Container.boot(f"debian-{os.getpid()}", bind={host.CHECKOUT: "/src"}, owned=True)
+    except host.Unavailable as error:
+        prerequisites.missing(str(error))
+    yield booted
+    booted.stop()
+
+
+def test_on_debians_versions(debian: Container) -> None:
+    environment = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis", "CI": "true"}
+    pytest_command = "cd /src && exec python3 -m pytest -q -m 'not quality' tests/unit tests/bus"
+    done = debian.run("sh", "-c", pytest_command, env=environment, check=False, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
