@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from aiosd.capabilities.program import text_argument
+from aiosd.capabilities.program import in_words, text_argument
 from aiosd.worker import Task
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ def end_as(returncode: int) -> None:
 
 def main() -> None:
     """Run as a task."""
-    task = Task.connect()
-    argv = command(task.arguments)
-    try:
-        returncode = execute(argv, text_argument(task.arguments, "cwd") or None)
-    except OSError as error:
-        task.fail(f"{argv[0]} cannot be started: {error.strerror}: {error.filename}")
-        return
-    if returncode != 0:
-        end_as(returncode)
-    task.complete({"exit_status": 0})
+    with Task.connect() as task:
+        argv = command(task.arguments)
+        try:
+            returncode = execute(argv, text_argument(task.arguments, "cwd") or None)
+        except OSError as error:
+            task.fail(f"{argv[0]} cannot be started: {in_words(error)}")
+            return
+        if returncode != 0:
+            end_as(returncode)
+        task.complete({"exit_status": 0})
 
 
 if __name__ == "__main__":

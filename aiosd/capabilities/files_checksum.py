@@ -138,18 +138,9 @@ def _digest(stream: io.FileIO, algorithm: str, count: Count, message: str) -> st
 
 
 def _publish(task: Task, summary: JsonObject, errors: list[JsonValue]) -> None:
-    task.artifact(
-        name="checksums",
-        type="file",
-        mime_type="text/plain",
-        parts=[{"type": "file", "path": LIST_NAME, "mime_type": "text/plain"}],
-    )
-    task.artifact(
-        name="summary",
-        type="data",
-        mime_type="application/json",
-        parts=[{"type": "data", "data": {**summary, "first_errors": errors}}],
-    )
+    task.artifact("checksums", path=LIST_NAME, mime_type="text/plain")
+    data: JsonObject = {**summary, "first_errors": errors}
+    task.artifact("summary", type="data", data=data, mime_type="application/json")
 
 
 def _shown(path: bytes) -> str:

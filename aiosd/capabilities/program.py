@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,23 @@ class WorkFailed(Exception):
 
 def serve(work: Callable[[Task], JsonObject]) -> None:
     """Do `work` as this process's task. What it returns is the result; WorkFailed and OSError fail the task."""
-    task = Task.connect()
-    try:
-        result = work(task)
-    except WorkFailed as error:
-        task.fail(str(error))
-    except OSError as error:
-        task.fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-    else:
-        task.complete(result)
+    with Task.connect() as task:
+        try:
+            result = work(task)
+        except WorkFailed as error:
+            task.fail(str(error))
+        except OSError as error:
+            task.fail(in_words(error))
+        else:
+            task.complete(result)
+
+
+def in_words(error: OSError) -> str:
+    """The system's own words and the file they are about, without Python's quoting."""
+    words = error.strerror or str(error)
+    if not isinstance(error.filename, str | bytes):
+        return words
+    return f"{words}: {os.fsencode(error.filename).decode('utf-8', 'replace')}"
 
 
 def run(argv: Sequence[str], *, accept: frozenset[int] = frozenset({0})) -> str:
