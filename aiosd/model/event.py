@@ -54,8 +54,8 @@ class StateChange:
 class Event:
     """One row of the event log. `sequence` ascends without gap; `time` in microseconds since the epoch.
 
-    `type` is Boss's name (`task.started`), `kind` seed 000's. `payload` is what both show as data. `uid` is the owner of
-    the task: only its subscribers (and those with view-others) get it. `change` is there when the status or phase changed.
+    `type` is Boss's name (`task.started`), `kind` seed 000's. `payload` is what both show as data. `uid` owns the task:
+    only its subscribers (and those with view-others) get it. `change` is there when the status or phase changed.
     """
 
     sequence: int

@@ -25,8 +25,9 @@ class Identity(StrEnum):
 class Network(StrEnum):
     """Which network the program sees; ordered from nothing to everything.
 
-    `NETLINK`: the host's network namespace seen, not used: a seccomp filter leaves only NETLINK_ROUTE sockets (and socket
-    pairs), so the program can read interfaces, addresses and routes but reach nobody, not even an abstract Unix socket.
+    `NETLINK`: the host's network namespace seen, not used: a seccomp filter leaves only NETLINK_ROUTE sockets (and
+    socket pairs), so the program can read interfaces, addresses and routes but reach nobody, not even an abstract Unix
+    socket.
     """
 
     NONE = "none"

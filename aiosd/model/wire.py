@@ -6,9 +6,15 @@ a wrong one is refused with its name.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonValue
+else:
+    # The same type; ours is an alias that mypy understands and pydantic, which needs the real one, does not.
+    from pydantic import JsonValue
 
 MAX_MILLISECONDS = 366 * 24 * 3600 * 1000
 """Longest time-out or delay that can be asked for: a year."""

@@ -136,13 +136,18 @@ class ControlChannel:
         self._prefix = os.urandom(6).hex()
         self._count = 0
 
-    async def send(self, kind: str, fields: JsonObject | None = None) -> None:
+    def new_id(self) -> str:
+        """An id that no other message to any shim has had."""
+        self._count += 1
+        return f"{self._prefix}-{self._count}"
+
+    async def send(self, kind: str, fields: JsonObject | None = None, *, identifier: str | None = None) -> None:
         """One message (`go`, `input`, `authentication`, `pause`, `resume`, `can_pause`, `can_cancel`, `cancel`).
 
+        `identifier`: the shim ignores one that it has seen, so what must happen once is sent with an id of its own.
         Raises ConnectionError when the shim is gone, PacketError when the message is larger than a packet.
         """
-        self._count += 1
-        await self._socket.send({**(fields or {}), "type": kind, "id": f"{self._prefix}-{self._count}"})
+        await self._socket.send({**(fields or {}), "type": kind, "id": identifier or self.new_id()})
 
     async def receive(self) -> JsonObject | None:
         """The next poke, log or exited; None when the shim is gone."""

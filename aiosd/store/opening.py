@@ -110,13 +110,13 @@ def _open_sound(
             writer = connect_writer(path)
             stack.callback(writer.close)
             found = version_of(writer)
-            if unclean:
-                _check(writer)
             newest = migrations[-1].version
             report = OpenReport(found or newest, created=created, unclean=unclean)
             if found is not None and found.level > newest.level:
                 reason = f"the database has version {found}, this program knows {newest}"
                 return None, replace(report, read_only_reason=reason)
+            if unclean:
+                _check(writer)
             backup = None
             if found is not None and newest.level > found.level:
                 backup = _copy(writer, path, f"level-{found.level}-{_stamp(now)}")

@@ -1,0 +1,158 @@
+"""Artifacts: what a program hands over becomes rows here and content in the daemon's own store.
+
+A file's content was copied by the shim, with the task's identity, into the run's `blobs` file. `BlobStore.take` copies
+that range on into the content-addressed store and checks its digest; `record` then writes the artifact in the
+transaction that applies the event. A blob that no artifact came to refer to is swept by retention.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aiosd.core import changes, clock
+from aiosd.core.progress import clean_text
+from aiosd.model import jsontext
+from aiosd.model.event import Kind, Source
+from aiosd.model.ids import Prefix, new_id
+from aiosd.store import artifacts
+from aiosd.store.artifacts import Artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.task import Run, Task
+    from aiosd.store.database import Transaction
+
+MAX_PARTS = 256
+_BLOCK = 1 << 20
+_HEX = frozenset("0123456789abcdef")
+
+
+class BlobError(Exception):
+    """The range does not hold what the event says."""
+
+
+class BlobStore:
+    """Files named by the SHA-256 of their content, in `root`, two levels deep, read-only."""
+
+    def __init__(self, root: Path) -> None:
+        """`root` is made when it is first needed."""
+        self._root = root
+
+    def path(self, sha256: str) -> Path:
+        """Where the content with this digest is. Raises BlobError for what is no digest."""
+        if len(sha256) != 64 or not set(sha256) <= _HEX:
+            raise BlobError("not a digest")
+        return self._root / sha256[:2] / sha256
+
+    def open(self, sha256: str) -> int:
+        """A read-only descriptor of the content; the caller closes it. Raises OSError."""
+        return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def take(self, source: Path, offset: int, size: int, sha256: str) -> None:
+        """Copy a range of `source` into the store. Blocking: call it in a thread. Raises BlobError or OSError."""
+        target = self.path(sha256)
+        if target.exists():
+            return
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = target.with_name(f".{sha256}.{os.getpid()}.{os.urandom(4).hex()}")
+        digest = hashlib.sha256()
+        try:
+            with source.open("rb") as content, temporary.open("xb") as copy:
+                content.seek(offset)
+                left = size
+                while left:
+                    block = content.read(min(_BLOCK, left))
+                    if not block:
+                        raise BlobError("the range is shorter than it says")
+                    digest.update(block)
+                    copy.write(block)
+                    left -= len(block)
+                if digest.hexdigest() != sha256:
+                    raise BlobError("the digest does not match")
+                copy.flush()
+                os.fsync(copy.fileno())
+            temporary.chmod(0o400)
+            temporary.rename(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def blobs_of(payload: JsonObject) -> list[tuple[int, int, str]]:
+    """The ranges that an artifact event names: (offset, size, sha256)."""
+    found = []
+    parts = payload.get("parts")
+    for part in parts if isinstance(parts, list) else []:
+        blob = _blob(part)
+        if blob is not None:
+            found.append(blob)
+    return found
+
+
+def _blob(part: JsonValue) -> tuple[int, int, str] | None:
+    if not isinstance(part, dict):
+        return None
+    holder = part.get(str(part.get("type")))
+    blob = holder.get("blob") if isinstance(holder, dict) else part.get("blob")
+    if not isinstance(blob, dict):
+        return None
+    offset, size, sha256 = blob.get("offset"), blob.get("size"), blob.get("sha256")
+    if isinstance(offset, int) and isinstance(size, int) and isinstance(sha256, str) and offset >= 0 and size >= 0:
+        return offset, size, sha256
+    return None
+
+
+def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[str, JsonValue], int]:
+    """A part as it is kept, and its size in bytes; its uri names the artifact, not a path of this machine."""
+    if not isinstance(part, dict):
+        return {"type": "data", "data": {"value": part}}, len(jsontext.dump(part))
+    kind = str(part.get("type"))
+    blob = _blob(part)
+    if blob is None:
+        kept: dict[str, JsonValue] = {"type": kind, **part}
+        return kept, len(jsontext.dump(part).encode())
+    holder = part.get(kind)
+    inner: dict[str, JsonValue] = dict(holder) if isinstance(holder, dict) else dict(part)
+    inner.pop("blob", None)
+    inner.pop("path", None)
+    inner.pop("type", None)
+    inner.update(uri=f"aios-artifact:{artifact_id}/{index}", size=blob[1], sha256=blob[2])
+    return {"type": kind, kind: inner}, blob[1]
+
+
+def record(transaction: Transaction, task: Task, run: Run, payload: JsonObject, refused: Mapping[str, str]) -> None:
+    """Write the artifact of one event, or its next version, and announce it. `refused`: blobs that were not taken."""
+    key = clean_text(payload.get("key"), 128) or clean_text(payload.get("name"), 128) or "artifact"
+    raw = payload.get("parts")
+    given = (raw if isinstance(raw, list) else [])[:MAX_PARTS]
+    earlier = artifacts.by_key(transaction, task.id, key)
+    artifact_id = earlier.id if earlier else new_id(Prefix.ARTIFACT)
+    kept: list[JsonValue] = list(earlier.parts) if earlier and payload.get("append") is True else []
+    size = earlier.size if kept and earlier else 0
+    for part in given:
+        stored, weight = _stored_part(part, artifact_id, len(kept))
+        blob = _blob(part)
+        if blob is not None and blob[2] in refused:
+            stored["error"] = refused[blob[2]]
+        kept.append(stored)
+        size += weight
+    fresh = Artifact(
+        id=artifact_id, task_id=task.id, uid=task.uid, run_id=run.id, key=key,
+        name=clean_text(payload.get("name"), 200) or key, type=clean_text(payload.get("type"), 64) or "data",
+        mime_type=clean_text(payload.get("mime_type"), 128) or "application/octet-stream", created_at=clock.now(),
+        version=1, parts=kept[:MAX_PARTS], metadata={}, size=size,
+    )  # fmt: skip
+    if earlier is not None:
+        fresh = replace(fresh, version=earlier.version + 1, created_at=earlier.created_at)
+    artifacts.save(transaction, fresh)
+    for part in given:
+        blob = _blob(part)
+        if blob is not None and blob[2] not in refused:
+            artifacts.refer(transaction, artifact_id, blob[2], blob[1], fresh.created_at)
+    shown: JsonObject = {"artifact": {"id": fresh.id, "name": fresh.name, "type": fresh.type, "version": fresh.version}}
+    changes.emit(transaction, task, Kind.ARTIFACT, "task.progress", shown, source=Source.WORKER)

@@ -1,0 +1,156 @@
+"""The one place where a task's state changes: row, history, event, outbox and audit in the caller's transaction.
+
+Every function takes the transaction and the task as it was just read in it, and returns the task as it is afterwards.
+Nothing here decides *whether*; that is `model.machine` (legal at all) and the callers (wanted now).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aiosd.core import clock
+from aiosd.model import machine
+from aiosd.model.event import Event, Kind, Source, StateChange
+from aiosd.model.status import Actor, Phase, Reason, Status
+from aiosd.store import journal, tasks
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.task import Task
+    from aiosd.store.database import Transaction
+
+BOSS_TYPES: dict[Status, str] = {
+    Status.PENDING: "task.created",
+    Status.WORKING: "task.started",
+    Status.PAUSED: "task.paused",
+    Status.INPUT_REQUIRED: "task.blocked",
+    Status.AUTH_REQUIRED: "task.blocked",
+    Status.COMPLETED: "task.completed",
+    Status.FAILED: "task.failed",
+    Status.CANCELED: "task.cancelled",
+}
+"""Seed 003's name of the event that a new status is."""
+
+
+def emit(
+    transaction: Transaction,
+    task: Task,
+    kind: Kind,
+    boss_type: str,
+    payload: JsonObject,
+    *,
+    source: Source,
+    change: StateChange | None = None,
+) -> Event:
+    """Append one event about this task; the task's metadata is merged under the payload (seed 002) when it is shown."""
+    event = Event(0, task.id, task.session_id, task.uid, source, boss_type, kind, clock.now(), payload, change)
+    return journal.append_event(transaction, event)
+
+
+def audit(transaction: Transaction, task: Task, kind: str, actor: str, details: JsonObject) -> None:
+    """Append one audit row about this task."""
+    journal.append_audit(
+        transaction, time=clock.now(), uid=task.uid, actor=actor, kind=kind, task_id=task.id, details=details
+    )
+
+
+def record_new(transaction: Transaction, task: Task, *, source: Source, actor: str) -> Task:
+    """Store a task that is new: row, first history entry, `task.created`, audit."""
+    sequence = tasks.insert(transaction, task)
+    stored = replace(task, sequence=sequence)
+    journal.append_history(
+        transaction, sequence, state=task.status, phase=task.phase, time=task.created_at, reason=None, metadata=None
+    )
+    payload: JsonObject = {"status": task.status, "phase": task.phase, "timestamp": clock.rfc3339(task.created_at)}
+    emit(
+        transaction, stored, Kind.STATUS, BOSS_TYPES[Status.PENDING], payload, source=source,
+        change=StateChange(None, task.status, task.phase),
+    )  # fmt: skip
+    details: dict[str, JsonValue] = {
+        "capability_id": task.capability_id, "arguments": task.arguments, "level": task.level.wire,
+        "creator": task.creator,
+    }  # fmt: skip
+    audit(transaction, stored, "task.created", actor, details)
+    return stored
+
+
+def enter(
+    transaction: Transaction,
+    task: Task,
+    status: Status,
+    *,
+    phase: Phase | None = None,
+    actor: Actor = Actor.SYSTEM,
+    by: str = "system",
+    source: Source = Source.SYSTEM,
+    reason: Reason | str | None = None,
+    history_metadata: JsonObject | None = None,
+    payload: JsonObject | None = None,
+    also: JsonObject | None = None,
+) -> Task:
+    """Move the task to `status`. Raises IllegalTransition, and then nothing is written.
+
+    `by`: who, for the audit. `payload`: more for the event. `also`: more columns to set.
+    """
+    new_status, new_phase = machine.transition(task.status, status, phase, actor=actor)
+    moment = clock.now()
+    changes: dict[str, JsonValue] = {
+        "status": new_status, "phase": new_phase, "updated_at": moment,
+        "reason": None if reason is None else str(reason),
+    }  # fmt: skip
+    if new_status.is_final:
+        changes.update(ended_at=moment, retry_at=None, question=None, auth_request=None)
+    changes.update(also or {})
+    tasks.update(transaction, task.id, changes)
+    journal.append_history(
+        transaction, task.sequence, state=new_status, phase=new_phase, time=moment,
+        reason=None if reason is None else str(reason), metadata=history_metadata,
+    )  # fmt: skip
+    _announce(transaction, task, new_status, new_phase, moment, reason, payload or {}, source)
+    details: dict[str, JsonValue] = {
+        "old": task.status, "new": new_status, "reason": None if reason is None else str(reason)
+    }  # fmt: skip
+    audit(transaction, task, "task.status", by, details)
+    after = tasks.get(transaction, task.id)
+    if after is None:
+        raise LookupError(task.id)
+    return after
+
+
+def _announce(
+    transaction: Transaction,
+    task: Task,
+    status: Status,
+    phase: Phase,
+    moment: int,
+    reason: Reason | str | None,
+    payload: JsonObject,
+    source: Source,
+) -> None:
+    shown: dict[str, JsonValue] = {"status": status, "phase": phase, "timestamp": clock.rfc3339(moment)}
+    if reason is not None:
+        shown["reason"] = str(reason)
+    boss_type = BOSS_TYPES[status]
+    if status is Status.WORKING and task.status in (Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED):
+        boss_type = "task.resumed"
+    change = StateChange(task.status, status, phase)
+    emit(transaction, task, Kind.STATUS, boss_type, {**shown, **payload}, source=source, change=change)
+
+
+def set_phase(
+    transaction: Transaction, task: Task, phase: Phase, *, boss_type: str | None = None, also: JsonObject | None = None
+) -> Task:
+    """Change the detail inside the status; told as a status event with the same status."""
+    if phase not in machine.PHASES[task.status]:
+        raise ValueError(f"{phase} is not a phase of {task.status}")
+    moment = clock.now()
+    tasks.update(transaction, task.id, {"phase": phase, "updated_at": moment, **(also or {})})
+    if boss_type is not None:
+        payload: JsonObject = {"status": task.status, "phase": phase, "timestamp": clock.rfc3339(moment)}
+        change = StateChange(task.status, task.status, phase)
+        emit(transaction, task, Kind.STATUS, boss_type, payload, source=Source.SYSTEM, change=change)
+    after = tasks.get(transaction, task.id)
+    if after is None:
+        raise LookupError(task.id)
+    return after

@@ -1,0 +1,276 @@
+"""`task.create` and `task.retry`: from a request to a durably stored task, or to a refusal that stored nothing.
+
+In order: the capability exists, arguments and limits fit it, the caller may (polkit), and then, in the transaction and
+so with everything as it is at that moment, the queue has room and the dependencies exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aiosd.auth.policy import RUN_ACTIONS, Action
+from aiosd.core import changes, clock
+from aiosd.core.authorization import task_not_found
+from aiosd.core.settings import MAX_DOCUMENT_BYTES
+from aiosd.errors import AiosError, ErrorKind
+from aiosd.manifest import schema
+from aiosd.model import jsontext
+from aiosd.model.event import Source
+from aiosd.model.ids import Prefix, new_id
+from aiosd.model.status import Level, Phase, Priority, Status
+from aiosd.model.task import Task
+from aiosd.store import dependencies, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiosd.auth.caller import Caller
+    from aiosd.core.authorization import Authorizer
+    from aiosd.core.registry import Registry
+    from aiosd.core.settings import Settings
+    from aiosd.model import wire
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.manifest import Capability, Limits
+    from aiosd.store.database import Database, Transaction
+
+COMMAND_RUN = "compat.command.run"
+"""The administrator's command: the one critical capability that root may start without a second confirmation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A task ready to be stored, and what it waits for."""
+
+    task: Task
+    depends_on: tuple[str, ...] = ()
+
+
+class Creation:
+    """Makes tasks."""
+
+    def __init__(self, database: Database, registry: Registry, authorizer: Authorizer, settings: Settings) -> None:
+        """Keeps what it asks."""
+        self._database = database
+        self._registry = registry
+        self._authorizer = authorizer
+        self._settings = settings
+
+    async def create(self, caller: Caller, request: wire.TaskCreate) -> Task:
+        """Store a new task for this caller. Raises AiosError, and then nothing was stored."""
+        capability = self._registry.require(request.capability_id)
+        self._check_request(capability, request)
+        earlier = await self._earlier(caller, request)
+        if earlier is not None:
+            return earlier
+        await self._authorize(caller, capability, request.options.priority)
+        self._check_unchanged(capability)
+        draft = self._draft(caller, capability, request)
+        return await self._database.write(lambda transaction: self._store(transaction, draft, request))
+
+    async def retry(self, caller: Caller, old: Task, request: wire.TaskRetry) -> Task:
+        """Store a new task like `old`, which must be final. Same checks as for a new request."""
+        if not old.status.is_final:
+            raise AiosError(
+                ErrorKind.INVALID_STATE, f"only a finished task can be run again; this one is {old.status}",
+                field="task_id", reason="not-final",
+            )  # fmt: skip
+        capability = self._registry.require(old.capability_id)
+        refuse_problems(capability, old.arguments)
+        await self._authorize(caller, capability, None)
+        self._check_unchanged(capability)
+        task = replace(
+            self._blank(caller, capability),
+            id=_task_id(caller, request.handle_token), title=old.title, arguments=old.arguments,
+            metadata=old.metadata, timeout_ms=old.timeout_ms, retry_max=old.retry_max,
+            retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id, parent_id=old.parent_id,
+            execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id,
+            priority=min(old.priority, Priority.HIGH),
+        )  # fmt: skip
+        return await self._database.write(lambda transaction: self._insert(transaction, Draft(task)))
+
+    def _check_request(self, capability: Capability, request: wire.TaskCreate) -> None:
+        for name, value in (("arguments", request.arguments), ("metadata", request.metadata)):
+            try:
+                jsontext.check_value(value)
+            except jsontext.JsonTextError as error:
+                raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
+            if len(jsontext.dump(value).encode()) > MAX_DOCUMENT_BYTES:
+                raise AiosError(ErrorKind.INVALID_PARAMS, f"longer than {MAX_DOCUMENT_BYTES} bytes", field=name)
+        refuse_problems(capability, request.arguments)
+        if request.options.limits is not None:
+            refuse_looser(capability.limits, request.options.limits)
+
+    async def _earlier(self, caller: Caller, request: wire.TaskCreate) -> Task | None:
+        """The task that the same caller made with the same idempotency key; the same request answers the same."""
+        key = request.options.idempotency_key
+        if key is None:
+            return None
+        earlier = await self._database.read(lambda db: tasks.by_idempotency_key(db, caller.uid, key))
+        return None if earlier is None else same_request(earlier, request)
+
+    async def _authorize(self, caller: Caller, capability: Capability, priority: str | None) -> None:
+        if capability.level is Level.CRITICAL and not (caller.is_root and capability.id == COMMAND_RUN):
+            raise AiosError(
+                ErrorKind.PERMISSION_DENIED,
+                "a critical capability needs a second, independent confirmation, which this version cannot ask for",
+                reason="second-confirmation-unavailable", field="capability_id",
+                data={"permission_required": Action.RUN_CRITICAL.value},
+            )  # fmt: skip
+        details = {"capability": capability.id, "title": capability.title, "level": capability.level.wire}
+        await self._authorizer.require(caller, RUN_ACTIONS[capability.level], details)
+        if priority == Priority.URGENT.wire:
+            await self._authorizer.require(caller, Action.PRIORITY_URGENT, details)
+
+    def _check_unchanged(self, capability: Capability) -> None:
+        """What was allowed is what will run: an answer about an older manifest is stale."""
+        if self._registry.find(capability.id) != capability:
+            raise AiosError(
+                ErrorKind.PERMISSION_DENIED, "the capability changed while permission was asked",
+                reason="stale-authorization", field="capability_id",
+            )  # fmt: skip
+
+    def _blank(self, caller: Caller, capability: Capability) -> Task:
+        moment = clock.now()
+        return Task(
+            id="", uid=caller.uid, capability_id=capability.id, title=capability.title, level=capability.level,
+            status=Status.PENDING, phase=Phase.QUEUED, priority=Priority(self._settings.current.default_task_priority),
+            created_at=moment, updated_at=moment, creator={"uid": caller.uid, "subject": str(caller.subject)},
+            timeout_ms=capability.timeout_ms or _milliseconds(self._settings.current.task_timeout),
+            retry_max=capability.retry.max_attempts, retry_delay_ms=capability.retry.delay_ms,
+            estimated_ms=capability.estimated_duration_ms,
+        )  # fmt: skip
+
+    def _draft(self, caller: Caller, capability: Capability, request: wire.TaskCreate) -> Draft:
+        options = request.options
+        blank = self._blank(caller, capability)
+        not_before = _moment(options.not_before)
+        task = replace(
+            blank,
+            id=_task_id(caller, options.handle_token),
+            title=options.title or capability.title,
+            priority=blank.priority if options.priority is None else Priority.from_name(options.priority),
+            phase=Phase.WAITING if options.depends_on or not_before else Phase.QUEUED,
+            arguments=request.arguments,
+            metadata=request.metadata,
+            timeout_ms=_shorter(blank.timeout_ms, options.timeout_ms),
+            retry_max=blank.retry_max if options.retry is None else options.retry.max_attempts,
+            retry_delay_ms=blank.retry_delay_ms if options.retry is None else options.retry.delay_ms,
+            not_before=not_before,
+            idempotency_key=options.idempotency_key,
+            parent_id=options.parent_task_id,
+            session_id=options.session_id,
+            execution_mode=options.execution_mode or "independent",
+            risk_level=options.risk_level,
+            limits=None if options.limits is None else options.limits.model_dump(exclude_none=True),
+        )
+        return Draft(task, tuple(dict.fromkeys(options.depends_on)))
+
+    def _store(self, transaction: Transaction, draft: Draft, request: wire.TaskCreate) -> Task:
+        key = draft.task.idempotency_key
+        if key is not None:
+            earlier = tasks.by_idempotency_key(transaction, draft.task.uid, key)
+            if earlier is not None:
+                return same_request(earlier, request)
+        return self._insert(transaction, draft)
+
+    def _insert(self, transaction: Transaction, draft: Draft) -> Task:
+        task = draft.task
+        room = self._settings.current.max_queue_size
+        if tasks.count_in_status(transaction, Status.PENDING) >= room:
+            raise AiosError(ErrorKind.QUEUE_FULL, f"{room} tasks are waiting already", data={"max_queue_size": room})
+        if tasks.get(transaction, task.id) is not None:
+            raise AiosError(ErrorKind.INVALID_PARAMS, "a task of that name exists", field="options.handle_token")
+        _check_links(transaction, task, draft.depends_on)
+        stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{task.uid}")
+        dependencies.add(transaction, stored.sequence, draft.depends_on)
+        return stored
+
+
+def refuse_problems(capability: Capability, arguments: JsonObject) -> None:
+    """Raise INVALID_PARAMS for the first argument that the capability's schema forbids."""
+    problems = schema.validate(capability.input_schema, arguments)
+    if problems:
+        first = problems[0]
+        raise AiosError(
+            ErrorKind.INVALID_PARAMS, first.message, field=f"arguments{first.path}",
+            data={"problems": [str(problem) for problem in problems[:10]]},
+        )  # fmt: skip
+
+
+def refuse_looser(installed: Limits, asked: wire.LimitOptions) -> None:
+    """Raise INVALID_PARAMS when a limit is wider than the capability's own."""
+    ceilings: Mapping[str, int | None] = {
+        "memory_max": installed.memory_max,
+        "memory_high": installed.memory_high,
+        "cpu_quota_percent": installed.cpu_quota_percent,
+        "tasks_max": installed.tasks_max,
+    }
+    for name, ceiling in ceilings.items():
+        wanted: int | None = getattr(asked, name)
+        if wanted is not None and ceiling is not None and wanted > ceiling:
+            raise AiosError(
+                ErrorKind.INVALID_PARAMS, f"may only be tighter than the capability's {ceiling}",
+                field=f"options.limits.{name}",
+            )  # fmt: skip
+
+
+def same_request(earlier: Task, request: wire.TaskCreate) -> Task:
+    """The earlier task, when it was the same request; an idempotency key cannot name two different ones."""
+    same = earlier.capability_id == request.capability_id and jsontext.canonical(
+        earlier.arguments
+    ) == jsontext.canonical(request.arguments)
+    if not same:
+        raise AiosError(
+            ErrorKind.INVALID_PARAMS, "this key was used for a different request", field="options.idempotency_key"
+        )
+    return earlier
+
+
+def _check_links(transaction: Transaction, task: Task, depends_on: Sequence[str]) -> None:
+    """Dependencies and the parent exist and are the caller's. A new task can close no cycle but one through itself."""
+    for index, other_id in enumerate(depends_on):
+        if other_id == task.id:
+            raise AiosError(
+                ErrorKind.INVALID_PARAMS, "a task cannot depend on itself", field=f"options.depends_on[{index}]",
+                reason="cycle",
+            )  # fmt: skip
+        other = tasks.get(transaction, other_id)
+        if other is None or (other.uid != task.uid and task.uid != 0):
+            raise AiosError(
+                ErrorKind.TASK_NOT_FOUND, "there is no such task to depend on", field=f"options.depends_on[{index}]"
+            )
+    if task.parent_id is not None:
+        parent = tasks.get(transaction, task.parent_id)
+        if parent is None or (parent.uid != task.uid and task.uid != 0):
+            raise task_not_found()
+        if parent.status.is_final:
+            raise AiosError(ErrorKind.INVALID_STATE, f"the parent is {parent.status}", field="options.parent_task_id")
+
+
+def _task_id(caller: Caller, token: str | None) -> str:
+    """A new id; with a token one that the caller can know beforehand."""
+    return new_id(Prefix.TASK) if token is None else f"{Prefix.TASK}-u{caller.uid}-{token}"
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _shorter(own: int | None, asked: int | None) -> int | None:
+    """The tighter of two time limits."""
+    if own is None or asked is None:
+        return own if asked is None else asked
+    return min(own, asked)
+
+
+def _moment(given: int | str | None) -> int | None:
+    """`not_before`: microseconds since the epoch, or RFC 3339."""
+    if given is None or isinstance(given, int):
+        return given
+    try:
+        return clock.parse_rfc3339(given)
+    except (ValueError, OverflowError):
+        raise AiosError(
+            ErrorKind.INVALID_PARAMS, "is not a time in RFC 3339, as 2026-01-05T10:00:00Z", field="options.not_before"
+        ) from None

@@ -1,0 +1,79 @@
+"""The one way in for every door: `invoke` finds the operation in the table, parses its parameters and calls its
+handler.
+
+Handlers are grouped by subject (`*_operations.py`) and registered by operation name; one that is missing, or one too
+many, is an error at start. A handler checks itself what its operation's access asks for, through `Authorizer`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import ValidationError
+
+from aiosd.core.operations import OPERATIONS, Reply
+from aiosd.errors import AiosError, ErrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from aiosd.auth.caller import Caller
+    from aiosd.core.events import EventHub
+    from aiosd.model.event import Event
+    from aiosd.model.jsontext import JsonObject
+
+
+class Handlers(Protocol):
+    """A group of handlers."""
+
+    def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
+        """By operation name."""
+        ...
+
+
+def field_of(location: Sequence[int | str]) -> str:
+    """A pydantic location as people write it: `options.retry.max_attempts`, `depends_on[3]`."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part not in _UNION_TAGS:
+            text += f".{part}" if text else part
+    return text
+
+
+_UNION_TAGS = frozenset({"int", "str", "constrained-int", "constrained-str"})
+
+
+def refusal(error: ValidationError) -> AiosError:
+    """The first thing wrong with the parameters, named by its field; the value itself is not repeated."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    message = first["msg"]
+    return AiosError(ErrorKind.INVALID_PARAMS, message[0].lower() + message[1:], field=field_of(first["loc"]))
+
+
+class Manager:
+    """What the doors talk to (their `Core`)."""
+
+    def __init__(self, hub: EventHub, groups: Sequence[Handlers]) -> None:
+        """Raises ValueError when handlers and table do not match."""
+        self._hub = hub
+        self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
+        for group in groups:
+            self._handlers.update(group.handlers())
+        if self._handlers.keys() != OPERATIONS.keys():
+            raise ValueError(f"no match: {sorted(self._handlers.keys() ^ OPERATIONS.keys())}")
+
+    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+        """Carry out an operation for a caller. Raises AiosError."""
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
+        try:
+            parsed = operation.params.model_validate(dict(params))
+        except ValidationError as error:
+            raise refusal(error) from None
+        return await self._handlers[name](caller, parsed)
+
+    def listen(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+        """Hear every committed event; returns what ends that."""
+        return self._hub.listen(callback)

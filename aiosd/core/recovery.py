@@ -1,0 +1,176 @@
+"""What the daemon does before it serves: make the store and the machine agree again.
+
+Looks at every run that the store thinks alive and at everything the launcher has, asks the pure `recovery_plan` what
+each case means, and does it. After it the supervision follows what lives, and what cannot be known is said to be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiosd.core import clock, run_states
+from aiosd.core.outcome import Verdict
+from aiosd.core.recovery_plan import (
+    Aftermath,
+    Decision,
+    ExitRecord,
+    OrphanAction,
+    RunPlan,
+    Situation,
+    plan_orphans,
+    plan_run,
+)
+from aiosd.model.manifest import Recovery
+from aiosd.model.status import Reason, Status
+from aiosd.run import records
+from aiosd.run.client import LauncherError, LauncherErrorCode
+from aiosd.run.layout import RunPaths
+from aiosd.store import runs, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from aiosd.core.registry import Registry
+    from aiosd.core.supervision import Supervision
+    from aiosd.model.task import Run, Task
+    from aiosd.run.client import AttachedRun, LauncherClient
+    from aiosd.store.database import Database, Transaction
+
+_log = logging.getLogger(__name__)
+
+_MESSAGES = {
+    Reason.REBOOT: "the machine was restarted while it ran",
+    Reason.SUPERVISOR_DIED: "the run's supervisor died",
+    Reason.LOST: "the run is gone and left no result",
+}
+
+
+class Recoverer:
+    """One pass of recovery."""
+
+    def __init__(
+        self,
+        database: Database,
+        launcher: LauncherClient,
+        registry: Registry,
+        supervision: Supervision,
+        state: Path,
+        boot_id: str,
+    ) -> None:
+        """`state`: the launcher's state directory."""
+        self._database = database
+        self._launcher = launcher
+        self._registry = registry
+        self._supervision = supervision
+        self._state = state
+        self._boot_id = boot_id
+
+    async def run(self) -> None:
+        """Recover everything. Raises LauncherError when the launcher cannot be asked, StoreError likewise."""
+        listed = {one.run: one.active for one in await self._launcher.list_runs()}
+        live = await self._database.read(runs.live)
+        for run in live:
+            await self._recover(run, listed)
+        await self._end_forgotten()
+        await self._remove_orphans(listed, {run.id for run in live})
+
+    async def _recover(self, run: Run, listed: Mapping[str, bool]) -> None:
+        task = await self._database.read(lambda db: tasks.get(db, run.task_id))
+        if task is None:
+            return
+        attached = await self._attach(run) if listed.get(run.id) else None
+        capability = self._registry.find(task.capability_id)
+        situation = Situation(
+            run_state=run.state, task_status=task.status, same_boot=run.boot_id == self._boot_id,
+            exit_record=await self._exit_record(run), scope_active=bool(listed.get(run.id)),
+            shim_answers=attached is not None,
+            recovery=capability.recovery if capability else Recovery.FAIL,
+            idempotent=capability.idempotent if capability else False,
+        )  # fmt: skip
+        plan = plan_run(situation)
+        _log.info("%s of %s: %s", run.id, task.id, plan.decision)
+        if attached is not None and plan.decision is not Decision.ADOPT:
+            attached.control.close()
+            os.close(attached.pidfd)
+        if plan.decision is Decision.ADOPT and attached is not None:
+            self._supervision.adopt(run, task, attached)
+        else:
+            await self._act(run, task, plan)
+
+    async def _act(self, run: Run, task: Task, plan: RunPlan) -> None:
+        if plan.decision.stops_scope:
+            await self._stop(run.id)
+        if plan.decision is Decision.TAKE_RESULT:
+            self._supervision.take_result(run, task)
+        elif plan.decision in (Decision.REQUEUE, Decision.STOP_AND_REQUEUE):
+            await self._database.write(lambda tx: run_states.requeue(tx, run.id, "the daemon was restarted"))
+        elif plan.decision in (Decision.LOSE, Decision.STOP_AND_LOSE) and plan.reason is not None:
+            await self._lose(run, task, plan.reason, plan.aftermath or Aftermath.FAIL)
+        elif plan.decision in (Decision.CLOSE, Decision.STOP_AND_CLOSE):
+            closed = {"state": "ended", "ended_at": clock.now(), "reason": Reason.CANCELED.value}
+            await self._database.write(lambda tx: runs.update(tx, run.id, closed))
+
+    async def _lose(self, run: Run, task: Task, reason: Reason, aftermath: Aftermath) -> None:
+        message = _MESSAGES[reason]
+        if aftermath is Aftermath.FAIL or task.cancel_reason is not None:
+            self._supervision.lose(run, task, reason, message)
+            return
+        await self._database.write(
+            lambda tx: run_states.lose_and_go_on(tx, run.id, reason, message, ask=aftermath is Aftermath.ASK)
+        )
+
+    async def _attach(self, run: Run) -> AttachedRun | None:
+        try:
+            return await self._launcher.attach(run.id)
+        except LauncherError as error:
+            if error.code is not LauncherErrorCode.GONE:
+                _log.warning("%s does not answer: %s", run.id, error)
+            return None
+
+    async def _exit_record(self, run: Run) -> ExitRecord:
+        try:
+            record = await asyncio.to_thread(records.read_exit, RunPaths(run.id, self._state).exit)
+        except (records.RecordError, OSError) as error:
+            _log.warning("The exit record of %s cannot be read: %s", run.id, error)
+            return ExitRecord.NONE
+        if record is None:
+            return ExitRecord.NONE
+        never = not record.started and record.launch_error is None
+        return ExitRecord.NEVER_STARTED if never else ExitRecord.ENDED
+
+    async def _stop(self, run_id: str) -> None:
+        try:
+            await self._launcher.stop(run_id)
+        except LauncherError as error:
+            if error.code is not LauncherErrorCode.GONE:
+                _log.warning("%s could not be stopped: %s", run_id, error)
+
+    async def _end_forgotten(self) -> None:
+        """Unfinished tasks that should have a run and have none: a cancel that was asked for and not carried out."""
+
+        def settle(transaction: Transaction) -> None:
+            waiting = (Status.WORKING, Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED, Status.PENDING)
+            for task in tasks.in_status(transaction, waiting):
+                if task.cancel_reason is not None and not run_states.has_live_run(transaction, task.id):
+                    run_states.end(transaction, task, Verdict(Status.CANCELED, Reason.CANCELED))
+
+        await self._database.write(settle)
+
+    async def _remove_orphans(self, listed: Mapping[str, bool], live: set[str]) -> None:
+        others = {run_id: active for run_id, active in listed.items() if run_id not in live}
+        known = {run_id: await self._database.read(partial(runs.get, run_id=run_id)) for run_id in others}
+        states = {run_id: run.state for run_id, run in known.items() if run is not None}
+        for run_id, action in plan_orphans(others, states, keep=frozenset(states)).items():
+            _log.warning("%s belongs to no task that is known: %s", run_id, action)
+            try:
+                if action in (OrphanAction.STOP, OrphanAction.STOP_AND_REMOVE):
+                    await self._launcher.stop(run_id)
+                if action in (OrphanAction.REMOVE, OrphanAction.STOP_AND_REMOVE):
+                    await self._launcher.remove(run_id)
+            except LauncherError as error:
+                _log.warning("%s: %s", run_id, error)

@@ -1,0 +1,172 @@
+"""Applying what a run wrote to its event file: each event once, in order, with the offset in the same transaction.
+
+`apply` is called in the writer thread. It is given a batch and the offset that follows it; the offset stored with the
+run must be where the batch began, so a batch that was applied before (a crash between commit and answer) is not applied
+again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiosd.core import artifacts, changes, clock
+from aiosd.core.progress import clean_progress, clean_summary, clean_text
+from aiosd.manifest import schema
+from aiosd.model.event import Kind, Source
+from aiosd.model.status import Phase, Reason, Status
+from aiosd.model.task import RunState
+from aiosd.run.records import RunEventType
+from aiosd.store import runs, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.task import Run, Task
+    from aiosd.run.records import RunEvent
+    from aiosd.store.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events read from `begin` to `end` (bytes), and the blobs that could not be taken, with the reason."""
+
+    begin: int
+    end: int
+    events: Sequence[RunEvent]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
+    """Apply a batch; False when it had been applied before or the run has ended."""
+    run = runs.get(transaction, run_id)
+    if run is None or run.state is RunState.ENDED or run.events_offset != batch.begin:
+        return False
+    for event in batch.events:
+        task = tasks.get(transaction, run.task_id)
+        if task is not None:
+            _APPLIERS[event.type](transaction, task, run, event, batch)
+    runs.update(transaction, run_id, {"events_offset": batch.end})
+    return True
+
+
+def merged(task: Task, payload: JsonObject) -> dict[str, JsonValue]:
+    """The payload with the task's metadata under the payload's own; the payload's keys win (seed 002)."""
+    own = payload.get("metadata")
+    metadata = {**task.metadata, **(own if isinstance(own, Mapping) else {})}
+    return {**payload, "metadata": metadata} if metadata else dict(payload)
+
+
+def _nothing(_transaction: Transaction, _task: Task, _run: Run, _event: RunEvent, _batch: Batch) -> None:
+    """Answers to the daemon's own questions change nothing in the store."""
+
+
+def _processing(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+    payload = event.payload
+    progress = clean_progress(payload.get("progress"))
+    if progress is not None:
+        tasks.update(transaction, task.id, {"progress": progress, "updated_at": clock.now()})
+        changes.emit(transaction, task, Kind.PROGRESS, "task.progress", {"progress": progress}, source=Source.WORKER)
+    summary = clean_summary(payload.get("summary"))
+    if summary is not None:
+        tasks.update(transaction, task.id, {"summary": summary, "updated_at": clock.now()})
+        changes.emit(transaction, task, Kind.PROGRESS, "task.progress", {"summary": summary}, source=Source.WORKER)
+    _named(transaction, task, payload.get("step"), "task.step", ("started", "finished", "failed"), "step")
+    _named(transaction, task, payload.get("tool_call"), "tool.call", ("requested", "finished"), "tool")
+
+
+def _named(
+    transaction: Transaction, task: Task, raw: JsonValue, prefix: str, states: Sequence[str], label: str
+) -> None:
+    """Seed 003's `task.step.*` and `tool.call.*`."""
+    if not isinstance(raw, Mapping) or raw.get("status") not in states:
+        return
+    shown: dict[str, JsonValue] = {label: clean_text(raw.get("name"), 200) or ""}
+    summary = clean_text(raw.get("summary"))
+    if summary:
+        shown["summary"] = summary
+    changes.emit(transaction, task, Kind.TIMELINE, f"{prefix}.{raw['status']}", shown, source=Source.WORKER)
+
+
+def _artifact(transaction: Transaction, task: Task, run: Run, event: RunEvent, batch: Batch) -> None:
+    artifacts.record(transaction, task, run, event.payload, batch.refused)
+
+
+def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+    shown: JsonObject = {
+        "level": clean_text(event.payload.get("level"), 16) or "info",
+        "message": clean_text(event.payload.get("message"), 4000) or "",
+    }
+    changes.emit(transaction, task, Kind.LOG, "task.progress", shown, source=Source.WORKER)
+
+
+def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+    if task.status is not Status.WORKING:
+        _complain(transaction, task, f"a question while the task is {task.status} was ignored")
+        return
+    payload = event.payload
+    question: dict[str, JsonValue] = {
+        name: payload[name]
+        for name in ("interaction", "options", "schema", "timeout_ms")
+        if payload.get(name) is not None
+    }
+    question["prompt"] = clean_text(payload.get("prompt")) or ""
+    asked = payload.get("schema")
+    if isinstance(asked, Mapping) and schema.check_schema(asked, trusted=False):
+        _complain(transaction, task, "a question's schema was not usable and was dropped")
+        del question["schema"]
+    shown = merged(task, question)
+    metadata: dict[str, JsonValue] = {"prompt": question["prompt"]}
+    options = question.get("options")
+    if isinstance(options, list):
+        metadata["options_count"] = len(options)
+    changes.enter(
+        transaction, task, Status.INPUT_REQUIRED, phase=Phase.WAITING_INPUT, by="worker", source=Source.WORKER,
+        reason=str(question["prompt"]) or None, history_metadata=metadata, also={"question": question},
+    )  # fmt: skip
+    changes.emit(transaction, task, Kind.INPUT_REQUIRED, "task.blocked", shown, source=Source.WORKER)
+
+
+def _final(transaction: Transaction, _task: Task, run: Run, event: RunEvent, _batch: Batch) -> None:
+    """Kept with the run until it has ended: the verdict is made of it and the exit record together."""
+    key = "completion" if event.type is RunEventType.TASK_COMPLETION else "failure"
+    runs.update(transaction, run.id, {"exit": {**_kept(transaction, run), key: event.payload}})
+
+
+def _kept(transaction: Transaction, run: Run) -> JsonObject:
+    current = runs.get(transaction, run.id)
+    return {} if current is None or current.exit is None else current.exit
+
+
+def _protocol_error(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+    _complain(transaction, task, clean_text(event.payload.get("message")) or "the program broke the protocol")
+
+
+def _complain(transaction: Transaction, task: Task, message: str) -> None:
+    shown: JsonObject = {"level": "warning", "message": message, "reason": Reason.PROTOCOL.value}
+    changes.emit(transaction, task, Kind.LOG, "task.progress", shown, source=Source.SYSTEM)
+
+
+_APPLIERS: Mapping[RunEventType, Callable[[Transaction, Task, Run, RunEvent, Batch], None]] = {
+    RunEventType.PROCESSING: _processing,
+    RunEventType.ARTIFACT: _artifact,
+    RunEventType.LOG: _log,
+    RunEventType.TASK_INTERACTION: _interaction,
+    RunEventType.TASK_COMPLETION: _final,
+    RunEventType.TASK_FAILED: _final,
+    RunEventType.PAUSED: _nothing,
+    RunEventType.CAN_PAUSE: _nothing,
+    RunEventType.CAN_CANCEL: _nothing,
+    RunEventType.STARTED: _nothing,
+    RunEventType.PROTOCOL_ERROR: _protocol_error,
+}
+
+
+def log_grew(transaction: Transaction, task_id: str, grown: Sequence[JsonObject]) -> None:
+    """The program wrote to its output: one `task.log` event a stream."""
+    task = tasks.get(transaction, task_id)
+    if task is None:
+        return
+    for piece in grown:
+        changes.emit(transaction, task, Kind.LOG, "task.progress", piece, source=Source.WORKER)

@@ -1,0 +1,246 @@
+"""The store's side of a run's life: assigned, running, ended. Each step is one transaction and happens once.
+
+`core/supervision.py` does these steps in order while it talks to the launcher and the shim; `core/recovery.py` picks
+them up after a restart. All functions here run in the writer thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aiosd.core import changes, clock
+from aiosd.core.outcome import Ending, Verdict, judge
+from aiosd.core.retry import TASKS_OWN, Escalate, Failure, Retry, after_failure
+from aiosd.core.run_events import merged
+from aiosd.errors import ErrorKind
+from aiosd.manifest import schema
+from aiosd.model.event import Kind, Source
+from aiosd.model.ids import Prefix, new_id
+from aiosd.model.manifest import Capability, OnFailure, RetryPolicy
+from aiosd.model.status import Phase, Reason, Status
+from aiosd.model.task import Run, RunState
+from aiosd.store import artifacts, runs, tasks
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.task import Task
+    from aiosd.store.database import Transaction
+
+MAX_REQUEUES = 3
+"""How often a task that never came to run is queued again before it fails with reason `launch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An admitted task and the run that was made for it."""
+
+    task: Task
+    run: Run
+
+
+def assign(transaction: Transaction, task: Task, boot_id: str) -> Launch:
+    """Make the run row of the next attempt; the task is `assigned` (or still in its retry wait, a slot held)."""
+    attempt = task.attempt + 1
+    run = Run(
+        id=new_id(Prefix.RUN), task_id=task.id, attempt=attempt, state=RunState.STARTING, boot_id=boot_id,
+        uid=task.uid, started_at=clock.now(),
+    )  # fmt: skip
+    runs.insert(transaction, run)
+    phase = Phase.ASSIGNED if task.status is Status.PENDING else Phase.RETRY_WAIT
+    boss_type = "task.assigned" if task.status is Status.PENDING else None
+    after = changes.set_phase(
+        transaction, task, phase, boss_type=boss_type, also={"attempt": attempt, "retry_at": None}
+    )
+    return Launch(after, run)
+
+
+def mark_running(transaction: Transaction, run_id: str, placed: JsonObject) -> Task | None:
+    """The scope is there and the gate still shut. None when the task must not run any more (canceled meanwhile)."""
+    run = runs.get(transaction, run_id)
+    if run is None or run.state is not RunState.STARTING:
+        return None
+    task = tasks.get(transaction, run.task_id)
+    runs.update(transaction, run_id, {"state": RunState.RUNNING.value, **placed})
+    if task is None or task.status.is_final or task.cancel_reason is not None:
+        return None
+    moment = clock.now()
+    also: dict[str, JsonValue] = {}
+    if task.started_at is None:
+        also["started_at"] = moment
+        if task.timeout_ms is not None:
+            also["deadline"] = moment + task.timeout_ms * 1000
+    if task.status is Status.PENDING:
+        return changes.enter(transaction, task, Status.WORKING, payload={"attempt": run.attempt}, also=also)
+    return changes.set_phase(transaction, task, Phase.RUNNING, boss_type="task.started", also=also)
+
+
+def finish(
+    transaction: Transaction, run_id: str, ending: Ending, record: JsonObject, capability: Capability | None
+) -> Task | None:
+    """The run has ended: take its result, once. Returns the task afterwards; None when it was taken before."""
+    run = runs.get(transaction, run_id)
+    if run is None or run.state is RunState.ENDED:
+        return None
+    task = tasks.get(transaction, run.task_id)
+    kept = run.exit or {}
+    ending = replace(ending, completion=_object(kept, "completion"), failure=_object(kept, "failure"))
+    if task is not None:
+        ending = _with_task(ending, task)
+    verdict = _checked(judge(ending), capability)
+    runs.update(
+        transaction, run_id,
+        {"state": RunState.ENDED.value, "ended_at": clock.now(), "exit": record, "reason": verdict.reason.value},
+    )  # fmt: skip
+    if task is None or task.status.is_final:
+        return task
+    return _conclude(transaction, task, run, verdict, capability)
+
+
+def _with_task(ending: Ending, task: Task) -> Ending:
+    moment = clock.now()
+    timed_out = ending.timed_out or (
+        task.deadline is not None and moment >= task.deadline and (ending.signal is not None or ending.lost is not None)
+    )
+    elapsed = 0 if task.started_at is None else (moment - task.started_at) // 1000
+    return replace(
+        ending, capability_id=task.capability_id, cancel_reason=task.cancel_reason, timed_out=timed_out,
+        timeout_ms=task.timeout_ms, elapsed_ms=elapsed,
+    )  # fmt: skip
+
+
+def _object(kept: JsonObject, name: str) -> JsonObject | None:
+    value = kept.get(name)
+    if not isinstance(value, dict):
+        return None
+    result = value.get("result") if name == "completion" else value
+    return result if isinstance(result, dict) else {"value": result}
+
+
+def _checked(verdict: Verdict, capability: Capability | None) -> Verdict:
+    """A result that the capability's own schema forbids is a failure of the program."""
+    if verdict.status is not Status.COMPLETED or capability is None or capability.result_schema is None:
+        return verdict
+    problems = schema.validate(capability.result_schema, verdict.result)
+    if not problems:
+        return verdict
+    message = f"the program's result does not fit its schema: {problems[0]}"
+    error: JsonObject = {
+        "code": ErrorKind.TASK_FAILED.value.code, "message": message,
+        "data": {"error_id": ErrorKind.TASK_FAILED.value.error_id, "reason": Reason.INVALID_RESULT.value},
+    }  # fmt: skip
+    return Verdict(Status.FAILED, Reason.INVALID_RESULT, None, error, detail=message)
+
+
+def _conclude(transaction: Transaction, task: Task, run: Run, verdict: Verdict, capability: Capability | None) -> Task:
+    if verdict.status is Status.FAILED:
+        policy = RetryPolicy(task.retry_max, task.retry_delay_ms)
+        outcome = after_failure(
+            Failure(verdict.reason, run.attempt, None if verdict.retryable else False),
+            policy,
+            capability.on_failure if capability is not None else OnFailure.FAIL,
+            # A caller or a manifest that asks for several attempts has said that the program may run again.
+            idempotent=verdict.reason in TASKS_OWN or (capability is not None and capability.idempotent),
+            now=clock.now(),
+            deadline=task.deadline,
+        )
+        if isinstance(outcome, Retry):
+            return wait_for_retry(transaction, task, outcome.at, verdict.reason, verdict.detail)
+        if isinstance(outcome, Escalate):
+            return _escalate(transaction, task, verdict)
+    return end(transaction, task, verdict)
+
+
+def wait_for_retry(transaction: Transaction, task: Task, at: int, reason: Reason, detail: str) -> Task:
+    """Between two attempts: the task is `working`/`retry_wait`, and says why."""
+    if task.status.is_waiting:
+        task = changes.enter(transaction, task, Status.WORKING, reason=reason)
+    also: dict[str, JsonValue] = {"retry_at": at, "reason": reason.value, "question": None, "auth_request": None}
+    if reason is not Reason.LAUNCH:
+        also["retry_count"] = task.retry_count + 1
+    if task.status is Status.PENDING:
+        return changes.set_phase(transaction, task, Phase.QUEUED, also=also)
+    after = changes.set_phase(transaction, task, Phase.RETRY_WAIT, also=also)
+    shown: JsonObject = {
+        "status": after.status.value, "phase": after.phase.value, "reason": reason.value, "message": detail,
+        "attempt": after.attempt, "retry_count": after.retry_count, "retry_at": clock.rfc3339(at),
+    }  # fmt: skip
+    changes.emit(transaction, after, Kind.STATUS, "task.retry", shown, source=Source.SYSTEM)
+    changes.audit(transaction, after, "task.retry", "system", shown)
+    return after
+
+
+def _escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
+    question: JsonObject = {
+        "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "cancel"],
+        "schema": {"type": "object", "properties": {"action": {"enum": ["retry", "fail"]}}, "required": ["action"]},
+    }  # fmt: skip
+    if task.status is not Status.WORKING:
+        task = changes.enter(transaction, task, Status.WORKING, reason=verdict.reason)
+    return changes.enter(
+        transaction, task, Status.INPUT_REQUIRED, phase=Phase.BLOCKED, reason=verdict.reason,
+        also={"question": question, "error": verdict.error},
+    )  # fmt: skip
+
+
+def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
+    """The task's final state, and the event that carries its result or its error."""
+    if verdict.status is Status.COMPLETED and task.status is not Status.WORKING:
+        task = changes.enter(transaction, task, Status.WORKING, reason="the program ended")
+    also: dict[str, JsonValue] = {"result": verdict.result, "error": verdict.error}
+    reason = task.cancel_reason if verdict.status is Status.CANCELED else verdict.reason
+    shown = None if verdict.status is Status.COMPLETED else reason
+    after = changes.enter(transaction, task, verdict.status, reason=shown, also=also)
+    if verdict.status is Status.COMPLETED:
+        found: list[JsonValue] = [
+            {"id": one.id, "name": one.name, "type": one.type} for one in artifacts.of_task(transaction, task.id)
+        ]
+        payload = merged(after, {"result": verdict.result, "artifacts": found})
+        changes.emit(transaction, after, Kind.RESULT, "task.completed", payload, source=Source.WORKER)
+    elif verdict.status is Status.FAILED:
+        payload = merged(after, {"error": verdict.error})
+        changes.emit(transaction, after, Kind.ERROR, "task.failed", payload, source=Source.SYSTEM)
+    started = after.started_at if after.started_at is not None else after.created_at
+    details: JsonObject = {
+        "status": after.status.value, "reason": after.reason, "elapsed_ms": ((after.ended_at or 0) - started) // 1000
+    }  # fmt: skip
+    changes.audit(transaction, after, "task.ended", "system", details)
+    return after
+
+
+def requeue(transaction: Transaction, run_id: str, message: str) -> Task | None:
+    """The run never came to start its program: the task is queued again, or fails when that keeps happening."""
+    run = runs.get(transaction, run_id)
+    if run is None or run.state is RunState.ENDED:
+        return None
+    task = tasks.get(transaction, run.task_id)
+    runs.update(
+        transaction, run_id, {"state": RunState.ENDED.value, "ended_at": clock.now(), "reason": Reason.LAUNCH.value}
+    )
+    if task is None or task.status.is_final:
+        return task
+    if task.cancel_reason is not None:
+        return end(transaction, task, Verdict(Status.CANCELED, Reason.CANCELED, detail=task.cancel_reason))
+    failed = sum(one.reason == Reason.LAUNCH.value for one in runs.of_task(transaction, task.id))
+    if failed > MAX_REQUEUES:
+        verdict = judge(Ending(task.capability_id, lost=Reason.LAUNCH, lost_message=message))
+        return end(transaction, task, verdict)
+    return wait_for_retry(transaction, task, clock.now() + 1_000_000 * failed, Reason.LAUNCH, message)
+
+
+def has_live_run(transaction: Transaction, task_id: str) -> bool:
+    """Whether a run of this task has not ended."""
+    return any(run.state is not RunState.ENDED for run in runs.of_task(transaction, task_id))
+
+
+def lose_and_go_on(transaction: Transaction, run_id: str, reason: Reason, message: str, *, ask: bool) -> Task | None:
+    """A lost run whose capability's policy is to try again, or to ask a person whether to."""
+    run = runs.get(transaction, run_id)
+    if run is None or run.state is RunState.ENDED:
+        return None
+    task = tasks.get(transaction, run.task_id)
+    runs.update(transaction, run_id, {"state": RunState.ENDED.value, "ended_at": clock.now(), "reason": reason.value})
+    if task is None or task.status.is_final:
+        return task
+    if ask:
+        return _escalate(transaction, task, judge(Ending(task.capability_id, lost=reason, lost_message=message)))
+    return wait_for_retry(transaction, task, clock.now(), reason, message)

@@ -1,0 +1,159 @@
+"""The scheduler: wakes when something changed (coalesced) or at its safety scan, and starts what may start.
+
+One pass is one transaction: it reads who waits and who runs, asks the pure `admission.choose`, and makes the run rows
+of those that start. What it started is handed to the supervision after the commit. Seed 002's contract: a wake-up for
+speed, the scan every `schedule_interval` as the net under it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from aiosd.core import changes, clock, run_states
+from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, choose
+from aiosd.core.outcome import Ending, judge
+from aiosd.errors import ErrorKind
+from aiosd.model.status import Phase, Reason, Status
+from aiosd.store import candidates, dependencies, tasks
+from aiosd.store.database import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiosd.core.registry import Registry
+    from aiosd.core.run_states import Launch
+    from aiosd.core.settings import Settings
+    from aiosd.model.event import Event
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.store.database import Database, Transaction
+    from aiosd.store.tasks import Executor
+
+_log = logging.getLogger(__name__)
+
+RETRY_AFTER_STORE_ERROR = 1.0
+"""Seconds before the next pass when the store refused one."""
+
+
+class Scheduler:
+    """Decides who starts; `waiting_for` tells of every other waiting task why it does not."""
+
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        settings: Settings,
+        boot_id: str,
+        launch: Callable[[Launch], None],
+    ) -> None:
+        """`launch`: called on the loop, after the commit, for each task that starts."""
+        self._database = database
+        self._registry = registry
+        self._settings = settings
+        self._boot_id = boot_id
+        self._launch = launch
+        self._wakeup = asyncio.Event()
+        self._waiting: dict[str, str] = {}
+        self._next_at: int | None = None
+        self.draining = False
+
+    def wake(self) -> None:
+        """Look again soon; many calls before the next pass are one."""
+        self._wakeup.set()
+
+    def heard(self, events: Sequence[Event]) -> None:
+        """An event listener: any change of state can let somebody start."""
+        if any(event.change is not None for event in events):
+            self.wake()
+
+    def waiting_for(self, task_id: str) -> str | None:
+        """Why a waiting task was not started in the last pass."""
+        return self._waiting.get(task_id)
+
+    async def run(self) -> None:
+        """Pass after pass, for ever."""
+        self.wake()
+        while True:
+            self._wakeup.clear()
+            try:
+                await self.scan()
+            except StoreError:
+                _log.exception("A scheduling pass could not be stored")
+                await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
+            try:
+                async with asyncio.timeout(self._delay()):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                continue
+
+    def _delay(self) -> float:
+        """Seconds until the next pass: the scan's interval, or less when a task's time comes before."""
+        interval = self._settings.current.schedule_interval
+        if self._next_at is None:
+            return interval
+        return min(interval, max(0.0, (self._next_at - clock.now()) / clock.MICROSECONDS))
+
+    async def scan(self) -> None:
+        """One pass. Nothing is written when nobody waits."""
+        self._next_at = None
+        if self.draining or not await self._database.read(candidates.waiting):
+            self._waiting = {}
+            return
+        launches = await self._database.write(self._admit)
+        for launch in launches:
+            self._launch(launch)
+
+    def _admit(self, transaction: Transaction) -> list[Launch]:
+        decision = self._decide(transaction)
+        for task_id, dependency in decision.failed.items():
+            self._fail_dependent(transaction, task_id, dependency)
+        launches = []
+        for task_id in decision.start:
+            task = tasks.get(transaction, task_id)
+            if task is None:
+                continue
+            if self._registry.find(task.capability_id) is None:
+                verdict = judge(Ending(task.capability_id, lost=Reason.CAPABILITY_MISSING,
+                                       lost_message="the capability is not installed any more"))  # fmt: skip
+                run_states.end(transaction, task, verdict)
+                continue
+            launches.append(run_states.assign(transaction, task, self._boot_id))
+        self._waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
+        self._next_at = decision.next_wakeup
+        return launches
+
+    def _decide(self, db: Executor) -> Admission:
+        depends = dependencies.of_pending(db)
+        pending = [
+            Candidate(
+                id=one.id, sequence=one.sequence, priority=one.priority, capability_id=one.capability_id,
+                concurrency=self._concurrency(one.capability_id), not_before=one.not_before, retry_at=one.retry_at,
+                dependencies=tuple(
+                    Dependency(other, Status(status)) for other, status in depends.get(one.sequence, ())
+                ),
+            )
+            for one in candidates.waiting(db)
+        ]  # fmt: skip
+        running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
+        limits = AdmissionLimits(self._settings.current.max_concurrent_tasks, self._settings.current.max_tasks_per_tool)
+        return choose(pending, running, limits, clock.now())
+
+    def _concurrency(self, capability_id: str) -> int | None:
+        capability = self._registry.find(capability_id)
+        return None if capability is None else capability.concurrency
+
+    def _fail_dependent(self, transaction: Transaction, task_id: str, dependency: str) -> None:
+        task = tasks.get(transaction, task_id)
+        if task is None or task.status.is_final:
+            return
+        kind = ErrorKind.TASK_FAILED
+        message = f"it depends on {dependency}, which did not complete"
+        data: JsonObject = {
+            "error_id": kind.value.error_id,
+            "reason": Reason.DEPENDENCY_FAILED.value,
+            "dependency": dependency,
+        }
+        error: JsonObject = {"code": kind.value.code, "message": message, "data": data}
+        changes.enter(
+            transaction, task, Status.FAILED, phase=Phase.FAILED, reason=Reason.DEPENDENCY_FAILED, also={"error": error}
+        )

@@ -1,0 +1,140 @@
+"""Handlers about the service itself: its capabilities, what it is doing, reading configuration again."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from typing import TYPE_CHECKING
+
+from aiosd import __version__
+from aiosd.auth.policy import Action
+from aiosd.core import views
+from aiosd.core.operations import Reply
+from aiosd.model.status import Status
+from aiosd.run.client import LauncherError
+from aiosd.store import candidates, tasks
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from aiosd.auth.caller import Caller
+    from aiosd.core.authorization import Authorizer
+    from aiosd.core.registry import Registry
+    from aiosd.core.settings import Settings
+    from aiosd.model import wire
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.run.client import LauncherClient
+    from aiosd.store.database import Database
+
+PROTOCOL_VERSION = "2.0.0"
+"""The version of seed 000 that is spoken."""
+
+LAUNCHER_ANSWER = 2.0
+"""Seconds that `status` waits for the launcher."""
+
+
+class ServiceOperations:
+    """`capability.*` and `service.*`."""
+
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        authorizer: Authorizer,
+        settings: Settings,
+        launcher: LauncherClient,
+        path: Path,
+        reload: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`path`: of the database file. `reload`: reads everything again."""
+        self._database = database
+        self._registry = registry
+        self._authorizer = authorizer
+        self._settings = settings
+        self._launcher = launcher
+        self._path = path
+        self._reload = reload
+        self.state = "running"
+
+    def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
+        """By operation name."""
+        return {
+            "capability.list": self.list_capabilities,
+            "capability.get": self.get,
+            "service.status": self.status,
+            "service.reload": self.reload,
+        }
+
+    async def list_capabilities(self, _caller: Caller, params: wire.CapabilityList) -> Reply:
+        """The installed capabilities."""
+        chosen: list[JsonValue] = [
+            views.capability_row(capability)
+            for capability in self._registry.all()
+            if params.filter is None or fnmatch.fnmatchcase(capability.id, params.filter)
+        ]
+        return Reply({"capabilities": chosen, "problems": self._problems()})
+
+    async def get(self, _caller: Caller, params: wire.CapabilityRef) -> Reply:
+        """One manifest, its defaults filled in."""
+        return Reply(views.capability_view(self._registry.require(params.capability_id)))
+
+    async def status(self, _caller: Caller, _params: wire.Empty) -> Reply:
+        """What the daemon is doing; nothing of anybody's tasks but their number."""
+        counts = await self._database.read(_counts)
+        config = self._settings.current
+        body: JsonObject = {
+            "version": __version__,
+            "protocol_version": PROTOCOL_VERSION,
+            "state": self.state,
+            "tasks": counts,
+            "limits": {
+                "max_concurrent_tasks": config.max_concurrent_tasks,
+                "max_tasks_per_tool": config.max_tasks_per_tool,
+                "max_queue_size": config.max_queue_size,
+            },
+            "capabilities": len(self._registry.all()),
+            "problems": self._problems(),
+            "store": await self._store(),
+            "launcher": await self._launcher_state(),
+        }  # fmt: skip
+        return Reply(body)
+
+    async def reload(self, caller: Caller, _params: wire.Empty) -> Reply:
+        """Read configuration and manifests again."""
+        await self._authorizer.require(caller, Action.MANAGE, {"operation": "reload"})
+        await self._reload()
+        return Reply({"problems": self._problems()})
+
+    async def _launcher_state(self) -> JsonObject:
+        try:
+            async with asyncio.timeout(LAUNCHER_ANSWER):
+                hello = await self._launcher.hello()
+        except (LauncherError, TimeoutError) as error:
+            return {"connected": False, "error": str(error)}
+        return {"connected": True, "systemd_version": hello.systemd_version}
+
+    def _problems(self) -> list[JsonValue]:
+        return [str(problem) for problem in self._registry.problems]
+
+    async def _store(self) -> JsonObject:
+        report = self._database.report
+        bytes_ = self._path.stat().st_size if self._path.exists() else 0
+        return {
+            "path": str(self._path),
+            "level": report.version.level,
+            "sublevel": report.version.sublevel,
+            "bytes": bytes_,
+            "read_only": self._database.read_only_reason or "",
+        }
+
+
+def _counts(db: sqlite3.Connection) -> JsonObject:
+    by_status: dict[str, JsonValue] = {status.value: tasks.count_in_status(db, status) for status in Status}
+    return {
+        **by_status,
+        "running": len(candidates.holding(db)),
+        "queued": by_status[Status.PENDING.value],
+        "total": sum(value for value in by_status.values() if isinstance(value, int)),
+    }

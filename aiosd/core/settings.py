@@ -1,0 +1,19 @@
+"""The configuration in force, shared by everything in the core; a reload replaces it in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiosd.config import Config
+
+MAX_DOCUMENT_BYTES = 64 * 1024
+"""Largest `arguments`, `metadata` or `input` taken, in bytes of JSON: they travel to the shim in one packet."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Read `current` where a value is needed, every time: a reload then reaches everyone."""
+
+    current: Config

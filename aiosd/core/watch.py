@@ -1,0 +1,81 @@
+"""One live run as the daemon holds it in memory: its control channel, what was asked of it, and who waits for its end.
+
+Nothing here is durable. Whatever is lost with the process is made again from the store by recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.manifest import Capability
+    from aiosd.run.client import ControlChannel
+
+STOP_MARGIN = 2.0
+"""Seconds that a shim has beyond the program's grace before the whole scope is killed."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """A live run. `kill_at`, `deadline_at`: seconds on the boot clock."""
+
+    run_id: str
+    task_id: str
+    capability: Capability | None
+    directory: Path
+    control: ControlChannel | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: bool = False
+    frozen: bool = False
+    stopping: bool = False
+    timed_out: bool = False
+    kill_at: float | None = None
+    deadline_at: float | None = None
+    offset: int = 0
+    log_sizes: dict[str, int] = field(default_factory=dict)
+    told_sizes: dict[str, int] = field(default_factory=dict)
+    _answers: dict[str, asyncio.Future[JsonObject]] = field(default_factory=dict)
+
+    @property
+    def grace_ms(self) -> int:
+        """How long the program may take to end when it is asked to."""
+        return 5000 if self.capability is None else self.capability.cancel_grace_ms
+
+    async def send(self, kind: str, fields: JsonObject | None = None, *, identifier: str | None = None) -> bool:
+        """Send a control message; False when there is no channel (any more)."""
+        if self.control is None:
+            return False
+        try:
+            await self.control.send(kind, fields, identifier=identifier)
+        except ConnectionError:
+            return False
+        return True
+
+    async def ask(self, kind: str, *, within: float) -> JsonObject | None:
+        """Send a question and wait for the program's answer; None when there is none in `within` seconds."""
+        if self.control is None:
+            return None
+        identifier = self.control.new_id()
+        future: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._answers[identifier] = future
+        try:
+            if not await self.send(kind, identifier=identifier):
+                return None
+            async with asyncio.timeout(within):
+                return await future
+        except TimeoutError:
+            return None
+        finally:
+            del self._answers[identifier]
+
+    def answered(self, payload: JsonObject) -> None:
+        """The program answered a question (an event of type `paused`, `can_pause` or `can_cancel`)."""
+        future = self._answers.get(str(payload.get("id")))
+        if future is not None and not future.done():
+            future.set_result(payload)

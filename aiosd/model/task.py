@@ -1,0 +1,90 @@
+"""A task and a run as the store holds them. Times are microseconds since the epoch; absent is None.
+
+A *task* is what was asked for. A *run* is one attempt at it: one shim, one scope. `aiosd.store.tasks` reads and writes
+these; `aiosd.core.views` shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.status import Level, Phase, Priority, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One row of `tasks`. `sequence` is the order of creation; `deadline` the moment its time limit ends it."""
+
+    id: str
+    uid: int
+    capability_id: str
+    title: str
+    level: Level
+    status: Status
+    phase: Phase
+    priority: Priority
+    created_at: int
+    updated_at: int
+    sequence: int = 0
+    creator: JsonObject = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
+    timeout_ms: int | None = None
+    retry_max: int = 1
+    retry_delay_ms: int = 0
+    not_before: int | None = None
+    idempotency_key: str | None = None
+    parent_id: str | None = None
+    session_id: str | None = None
+    execution_mode: str = "independent"
+    risk_level: str | None = None
+    limits: JsonObject | None = None
+    progress: JsonObject | None = None
+    summary: JsonObject | None = None
+    result: JsonObject | None = None
+    error: JsonObject | None = None
+    question: JsonObject | None = None
+    auth_request: JsonObject | None = None
+    attempt: int = 0
+    retry_count: int = 0
+    retry_at: int | None = None
+    retry_of: str | None = None
+    reason: str | None = None
+    cancel_reason: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    deadline: int | None = None
+    estimated_ms: int | None = None
+
+
+class RunState(StrEnum):
+    """Life of a run row: made before the launcher is asked, `running` before the gate opens, `ended` at the end."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One row of `runs`. `events_offset`: how much of its event file has been applied, in bytes."""
+
+    id: str
+    task_id: str
+    attempt: int
+    state: RunState
+    boot_id: str
+    uid: int
+    started_at: int
+    unit: str | None = None
+    control_group: str | None = None
+    pid: int | None = None
+    ended_at: int | None = None
+    events_offset: int = 0
+    limits: JsonObject | None = None
+    exit: JsonObject | None = None
+    reason: str | None = None

@@ -1,0 +1,41 @@
+"""What the scheduler looks at: the few columns that decide who may start, of unfinished tasks only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiosd.store.tasks import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task without a run: pending, or between two attempts."""
+
+    sequence: int
+    id: str
+    priority: int
+    capability_id: str
+    not_before: int | None
+    retry_at: int | None
+
+
+def waiting(db: Executor) -> list[Waiting]:
+    """Tasks that could start, best first."""
+    rows = db.execute(
+        "SELECT seq, id, priority, capability_id, not_before, retry_at FROM tasks"
+        " WHERE ended_at IS NULL AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait'))"
+        " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_seq = tasks.seq AND runs.state <> 'ended')"
+        " ORDER BY priority DESC, seq"
+    )
+    return [Waiting(*row) for row in rows]
+
+
+def holding(db: Executor) -> list[tuple[str, str]]:
+    """Tasks that hold a slot, each with its capability: those that have a live run."""
+    rows = db.execute(
+        "SELECT tasks.id, tasks.capability_id FROM runs JOIN tasks ON tasks.seq = runs.task_seq"
+        " WHERE runs.state <> 'ended'"
+    )
+    return [(str(row[0]), str(row[1])) for row in rows]

@@ -1,0 +1,161 @@
+"""What happened: a task's state history, the event log, the webhook outbox and the audit rows.
+
+They are written beside every change, in its transaction; `append_event` also hands the event to the transaction's
+listeners, who get it after the commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiosd.model import jsontext
+from aiosd.model.event import Event, Kind, Source, StateChange
+from aiosd.store.tasks import Value
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.store.database import Transaction
+    from aiosd.store.tasks import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One entry of `state_history`."""
+
+    state: str
+    phase: str
+    time: int
+    reason: str | None
+    metadata: JsonObject | None
+
+
+def append_history(
+    db: Executor,
+    task_sequence: int,
+    *,
+    state: str,
+    phase: str,
+    time: int,
+    reason: str | None,
+    metadata: JsonObject | None,
+) -> None:
+    """Record that a task entered a state."""
+    db.execute(
+        "INSERT INTO history (task_seq, state, phase, time, reason, metadata) VALUES (?, ?, ?, ?, ?, ?)",
+        (task_sequence, state, phase, time, reason, None if metadata is None else jsontext.dump(metadata)),
+    )
+
+
+def history(db: Executor, task_sequence: int) -> list[HistoryRow]:
+    """Every state a task was in, in order."""
+    rows = db.execute(
+        "SELECT state, phase, time, reason, metadata FROM history WHERE task_seq = ? ORDER BY id", (task_sequence,)
+    )
+    return [
+        HistoryRow(
+            state, phase, time, reason, None if metadata is None else jsontext.parse_object(metadata, limit=1 << 24)
+        )
+        for state, phase, time, reason, metadata in rows
+    ]
+
+
+def append_event(transaction: Transaction, event: Event) -> Event:
+    """Give the event its place in the log, queue it for webhooks that want it, and announce it after the commit."""
+    stored = jsontext.dump(event.payload)
+    change = event.change
+    cursor = transaction.execute(
+        "INSERT INTO events (task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status,"
+        " phase) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.task_id, event.session_id, event.uid, event.source, event.type, event.kind, event.time, stored,
+            change.old if change else None, change.new if change else None, change.phase if change else None,
+        ),
+    )  # fmt: skip
+    placed = Event(
+        sequence=cursor.lastrowid or 0, task_id=event.task_id, session_id=event.session_id, uid=event.uid,
+        source=event.source, type=event.type, kind=event.kind, time=event.time, payload=event.payload, change=change,
+    )  # fmt: skip
+    transaction.execute(
+        "INSERT INTO outbox (id, event_seq, hook_id, due_at)"
+        " SELECT 'delivery-' || lower(hex(randomblob(13))), ?, id, ?"
+        " FROM webhooks WHERE task_id = ? AND state = 'active'"
+        " AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(webhooks.events) WHERE value IN (?, ?)))",
+        (placed.sequence, placed.time, placed.task_id, placed.kind.choice, change.new if change else None),
+    )
+    transaction.emit(placed)
+    return placed
+
+
+_EVENT_COLUMNS = "seq, task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status, phase"
+
+
+def events_after(
+    db: Executor, sequence: int, *, task_id: str | None = None, uid: int | None = None, limit: int = 1000
+) -> list[Event]:
+    """Events with a larger number, in order; of one task or one user when given. At most `limit`."""
+    where, values = "seq > ?", list[Value]((sequence,))
+    if task_id is not None:
+        where += " AND task_id = ?"
+        values.append(task_id)
+    if uid is not None:
+        where += " AND uid = ?"
+        values.append(uid)
+    rows = db.execute(
+        f"SELECT {_EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",  # noqa: S608
+        [*values, limit],
+    )
+    return [_event(row) for row in rows]
+
+
+def _event(row: tuple[str | int | None, ...]) -> Event:
+    seq, task_id, session_id, uid, source, kind_type, kind, time, payload, old, new, phase = row
+    change = None if new is None else StateChange(None if old is None else str(old), str(new), str(phase))
+    return Event(
+        int(seq or 0),
+        None if task_id is None else str(task_id),
+        None if session_id is None else str(session_id),
+        int(uid or 0),
+        Source(str(source)),
+        str(kind_type),
+        Kind(str(kind)),
+        int(time or 0),
+        jsontext.parse_object(str(payload), limit=1 << 24),
+        change,
+    )
+
+
+def last_sequence(db: Executor) -> int:
+    """The number of the newest event, 0 when there is none."""
+    row = db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+    return int(row[0])
+
+
+def append_audit(
+    db: Executor, *, time: int, uid: int, actor: str, kind: str, task_id: str | None, details: JsonObject
+) -> None:
+    """Record an auditable fact (seed 000's table), chained to the row before it by its hash."""
+    row = db.execute("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
+    previous = GENESIS if row is None else bytes(row[0])
+    record = audit_record(time=time, uid=uid, actor=actor, kind=kind, task_id=task_id, details=details)
+    db.execute(
+        "INSERT INTO audit (time, uid, actor, kind, task_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (time, uid, actor, kind, task_id, jsontext.dump(details), previous, chained(previous, record)),
+    )
+
+
+GENESIS = bytes(32)
+"""What stands before the first audit row."""
+
+
+def audit_record(*, time: int, uid: int, actor: str, kind: str, task_id: str | None, details: JsonObject) -> str:
+    """The canonical text of an audit row: what its hash covers besides the row before it."""
+    return jsontext.canonical(
+        {"time": time, "uid": uid, "actor": actor, "kind": kind, "task_id": task_id, "details": details}
+    )
+
+
+def chained(previous: bytes, record: str) -> bytes:
+    """The hash of a row: SHA-256 over the previous row's hash and its own canonical text."""
+    return hashlib.sha256(previous + record.encode()).digest()

@@ -1,0 +1,81 @@
+"""Runs: one row for each attempt at a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiosd.model import jsontext
+from aiosd.model.task import Run, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiosd.store.tasks import Executor, Value
+
+_COLUMNS = (
+    "id", "attempt", "state", "boot_id", "uid", "started_at", "unit", "control_group", "pid", "ended_at",
+    "events_offset", "limits", "exit", "reason",
+)  # fmt: skip
+_SELECT = (
+    f"SELECT tasks.id, {', '.join('runs.' + name for name in _COLUMNS)}"  # noqa: S608  the names are this module's own
+    " FROM runs JOIN tasks ON tasks.seq = runs.task_seq"
+)
+_JSON = frozenset({"limits", "exit"})
+
+
+def _from_row(row: tuple[str, ...]) -> Run:
+    values: dict[str, object] = dict(zip(("task_id", *_COLUMNS), row, strict=True))
+    for name in _JSON:
+        text = values[name]
+        values[name] = None if text is None else jsontext.parse_object(str(text), limit=1 << 20)
+    values["state"] = RunState(str(values["state"]))
+    return Run(**values)  # type: ignore[arg-type]  # the table's column types are STRICT and the dataclass's own
+
+
+def insert(db: Executor, run: Run) -> None:
+    """Store a new run."""
+    db.execute(
+        "INSERT INTO runs (id, task_seq, attempt, state, boot_id, uid, started_at)"
+        " VALUES (?, (SELECT seq FROM tasks WHERE id = ?), ?, ?, ?, ?, ?)",
+        (run.id, run.task_id, run.attempt, run.state, run.boot_id, run.uid, run.started_at),
+    )
+
+
+def update(db: Executor, run_id: str, changes: Mapping[str, object]) -> None:
+    """Set columns of one run. Raises KeyError for a name that is no column."""
+    unknown = set(changes) - set(_COLUMNS)
+    if unknown:
+        raise KeyError(sorted(unknown)[0])
+    values: list[Value] = []
+    for name, value in changes.items():
+        if name in _JSON and value is not None:
+            values.append(jsontext.dump(value))  # type: ignore[arg-type]  # these columns hold JSON objects
+        else:
+            values.append(value)  # type: ignore[arg-type]
+    sets = ", ".join(f"{name} = ?" for name in changes)
+    db.execute(f"UPDATE runs SET {sets} WHERE id = ?", [*values, run_id])  # noqa: S608
+
+
+def get(db: Executor, run_id: str) -> Run | None:
+    """The run of that id."""
+    row = db.execute(f"{_SELECT} WHERE runs.id = ?", (run_id,)).fetchone()
+    return None if row is None else _from_row(row)
+
+
+def of_task(db: Executor, task_id: str) -> list[Run]:
+    """All attempts at a task, in order."""
+    rows = db.execute(f"{_SELECT} WHERE tasks.id = ? ORDER BY runs.attempt, runs.started_at", (task_id,))
+    return [_from_row(row) for row in rows]
+
+
+def live(db: Executor) -> list[Run]:
+    """Runs that have not ended."""
+    return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE runs.state <> 'ended' ORDER BY runs.started_at")]
+
+
+def removable(db: Executor, ended_before: int, limit: int = 100) -> list[str]:
+    """Ids of ended runs whose directories are old enough to go."""
+    rows = db.execute(
+        "SELECT id FROM runs WHERE state = 'ended' AND ended_at < ? ORDER BY ended_at LIMIT ?", (ended_before, limit)
+    )
+    return [str(row[0]) for row in rows]

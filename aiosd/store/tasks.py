@@ -1,0 +1,211 @@
+"""Tasks: insert, change, find, list. Every function takes something that executes SQL: a transaction or a reader."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from aiosd.model import jsontext
+from aiosd.model.status import FINAL, Level, Phase, Priority, Status
+from aiosd.model.task import Task
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject
+
+Value: TypeAlias = str | int | float | bytes | None
+
+
+class Executor(Protocol):
+    """What runs a statement: `Transaction` and `sqlite3.Connection` both do."""
+
+    def execute(self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ..., /) -> sqlite3.Cursor:
+        """Run one statement."""
+        ...
+
+
+_PLAIN = (
+    "id", "uid", "capability_id", "title", "created_at", "updated_at", "timeout_ms", "retry_max", "retry_delay_ms",
+    "not_before", "idempotency_key", "parent_id", "session_id", "execution_mode", "risk_level", "attempt",
+    "retry_count", "retry_at", "retry_of", "reason", "cancel_reason", "started_at", "ended_at", "deadline",
+    "estimated_ms",
+)  # fmt: skip
+_JSON = (
+    "creator", "arguments", "metadata", "limits", "progress", "summary", "result", "error", "question", "auth_request",
+)  # fmt: skip
+_WORDS = ("level", "status", "phase", "priority")
+_COLUMNS = (*_PLAIN, *_JSON, *_WORDS)
+_SELECT = f"SELECT seq, {', '.join(_COLUMNS)} FROM tasks"  # noqa: S608  the names are this module's own
+MAX_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks a list shows. `uid` None: everybody's."""
+
+    uid: int | None = None
+    statuses: tuple[Status, ...] = ()
+    capability_glob: str | None = None
+    created_from: int | None = None
+    created_to: int | None = None
+    parent_id: str | None = None
+    session_id: str | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list. `next_sequence` continues it by cursor; None at the end."""
+
+    tasks: tuple[Task, ...]
+    total: int
+    has_more: bool
+    next_sequence: int | None
+
+
+def _load(text: str | None) -> JsonObject | None:
+    return None if text is None else jsontext.parse_object(text, limit=1 << 24)
+
+
+def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
+    values = dict(zip(("seq", *_COLUMNS), row, strict=True))
+    sequence = values.pop("seq")
+    for name in _JSON:
+        values[name] = _load(values[name])
+    values["creator"] = values["creator"] or {}
+    values["arguments"] = values["arguments"] or {}
+    values["metadata"] = values["metadata"] or {}
+    values["level"] = Level(values["level"])
+    values["priority"] = Priority(values["priority"])
+    values["status"] = Status(values["status"])
+    values["phase"] = Phase(values["phase"])
+    return Task(sequence=sequence, **values)
+
+
+def _to_value(value: object) -> Value:
+    if isinstance(value, Mapping):
+        return jsontext.dump(value)
+    if value is None or isinstance(value, (str, int, float, bytes)):
+        return value
+    raise TypeError(f"no column holds a {type(value).__name__}")
+
+
+def insert(db: Executor, task: Task) -> int:
+    """Store a new task; returns its sequence number."""
+    names = ", ".join(_COLUMNS)
+    marks = ", ".join("?" * len(_COLUMNS))
+    values = [_to_value(getattr(task, name)) for name in _COLUMNS]
+    cursor = db.execute(f"INSERT INTO tasks ({names}) VALUES ({marks})", values)  # noqa: S608
+    if cursor.lastrowid is None:
+        raise sqlite3.DatabaseError("the new task has no row id")
+    return cursor.lastrowid
+
+
+def update(db: Executor, task_id: str, changes: Mapping[str, object]) -> None:
+    """Set columns of one task. Raises KeyError for a name that is no column."""
+    unknown = set(changes) - set(_COLUMNS)
+    if unknown:
+        raise KeyError(sorted(unknown)[0])
+    sets = ", ".join(f"{name} = ?" for name in changes)
+    db.execute(
+        f"UPDATE tasks SET {sets} WHERE id = ?",  # noqa: S608
+        [*(_to_value(value) for value in changes.values()), task_id],
+    )
+
+
+def get(db: Executor, task_id: str) -> Task | None:
+    """The task of that id."""
+    row = db.execute(f"{_SELECT} WHERE id = ?", (task_id,)).fetchone()
+    return None if row is None else _from_row(row)
+
+
+def by_idempotency_key(db: Executor, uid: int, key: str) -> Task | None:
+    """The task that this user made with this key."""
+    row = db.execute(f"{_SELECT} WHERE uid = ? AND idempotency_key = ?", (uid, key)).fetchone()
+    return None if row is None else _from_row(row)
+
+
+def in_status(db: Executor, statuses: Sequence[Status]) -> list[Task]:
+    """All tasks in these states, oldest first. For the unfinished ones only: they are few."""
+    marks = ", ".join("?" * len(statuses))
+    rows = db.execute(f"{_SELECT} WHERE status IN ({marks}) ORDER BY seq", list(statuses))
+    return [_from_row(row) for row in rows]
+
+
+def count_in_status(db: Executor, status: Status) -> int:
+    """How many tasks are in this state, everybody's."""
+    row = db.execute("SELECT coalesce(sum(count), 0) FROM task_counts WHERE status = ?", (status,)).fetchone()
+    return int(row[0])
+
+
+def children(db: Executor, task_id: str) -> list[Task]:
+    """The unfinished direct children of a task."""
+    finals = ", ".join(f"'{status}'" for status in sorted(FINAL))
+    rows = db.execute(f"{_SELECT} WHERE parent_id = ? AND status NOT IN ({finals}) ORDER BY seq", (task_id,))
+    return [_from_row(row) for row in rows]
+
+
+def _where(chosen: TaskFilter) -> tuple[str, list[Value]]:
+    terms: list[str] = []
+    values: list[Value] = []
+
+    def add(term: str, *given: Value) -> None:
+        terms.append(term)
+        values.extend(given)
+
+    if chosen.uid is not None:
+        add("uid = ?", chosen.uid)
+    if chosen.statuses:
+        add(f"status IN ({', '.join('?' * len(chosen.statuses))})", *chosen.statuses)
+    if chosen.capability_glob is not None:
+        add("capability_id GLOB ?", chosen.capability_glob)
+    if chosen.created_from is not None:
+        add("created_at >= ?", chosen.created_from)
+    if chosen.created_to is not None:
+        add("created_at <= ?", chosen.created_to)
+    if chosen.parent_id is not None:
+        add("parent_id = ?", chosen.parent_id)
+    if chosen.session_id is not None:
+        add("session_id = ?", chosen.session_id)
+    if chosen.tag is not None:
+        add("EXISTS (SELECT 1 FROM json_each(tasks.metadata, '$.tags') WHERE value = ?)", chosen.tag)
+    return (" WHERE " + " AND ".join(terms) if terms else ""), values
+
+
+def _total(db: Executor, chosen: TaskFilter, where: str, values: Sequence[Value]) -> int:
+    """Count from the counts table when only user and status choose; it costs the same at any number of tasks."""
+    if chosen == TaskFilter(uid=chosen.uid, statuses=chosen.statuses):
+        row = db.execute(f"SELECT coalesce(sum(count), 0) FROM task_counts{where}", values).fetchone()  # noqa: S608
+    else:
+        row = db.execute(f"SELECT count(*) FROM tasks{where}", values).fetchone()  # noqa: S608
+    return int(row[0])
+
+
+_ORDER = {"created_at": "seq", "updated_at": "updated_at", "priority": "priority"}
+
+
+def page(
+    db: Executor,
+    chosen: TaskFilter,
+    *,
+    limit: int = 50,
+    offset: int = 0,
+    before: int | None = None,
+    sort: str = "created_at",
+    descending: bool = True,
+) -> Page:
+    """One page of at most 100 rows. `before`: a sequence number to continue after (cursor), in creation order only."""
+    limit = min(limit, MAX_ROWS)
+    where, values = _where(chosen)
+    total = _total(db, chosen, where, values)
+    way = "DESC" if descending else "ASC"
+    if before is not None:
+        where += (" AND " if where else " WHERE ") + ("seq < ?" if descending else "seq > ?")
+        values.append(before)
+        sort, offset = "created_at", 0
+    order = f"{_ORDER[sort]} {way}" + ("" if sort == "created_at" else f", seq {way}")
+    rows = db.execute(f"{_SELECT}{where} ORDER BY {order} LIMIT ? OFFSET ?", [*values, limit + 1, offset]).fetchall()
+    found = tuple(_from_row(row) for row in rows[:limit])
+    more = len(rows) > limit
+    return Page(found, total, more, found[-1].sequence if more and sort == "created_at" else None)
