@@ -43,7 +43,7 @@ class PolkitBusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SubjectStruct:
-    """A subject as polkit takes it, `(sa{sv})`: its kind, each detail with its D-Bus type. An `h` indexes `fds`."""
+    """A subject as polkit takes it, `(sa{sv})`: its kind, each detail with its type. An `h` indexes `fds`."""
 
     kind: str
     details: Mapping[str, tuple[str, str | int]]
@@ -84,8 +84,10 @@ class PolkitBus(Protocol):
 
 
 def encode_subject(subject: Subject) -> SubjectStruct:
-    """A caller as polkit names it. The pidfd (polkit 124 and newer) cannot be taken over by a later process; older ones
-    overlook it and go by pid and start time."""
+    """A caller as polkit names it.
+
+    The pidfd (polkit 124 and newer) cannot come to mean a later process; older ones go by pid and start time.
+    """
     if isinstance(subject, BusSubject):
         return SubjectStruct("system-bus-name", {"name": ("s", subject.name)})
     return _process(subject)
@@ -103,8 +105,8 @@ def _process(subject: ProcessSubject) -> SubjectStruct:
 
 
 def dialog_text(text: str, limit: int = MAX_DIALOG_TEXT) -> str:
-    """A caller's text, safe in a dialog: one line, nothing invisible, nothing that turns the direction of writing round,
-    at most `limit` characters."""
+    """A caller's text, safe in a dialog: one line of at most `limit` characters, nothing invisible in it, and nothing
+    that turns the direction of writing round."""
     spaced = "".join(" " if unicodedata.category(sign) in ("Cc", "Zl", "Zp", "Zs") else sign for sign in text)
     shown = "".join(sign for sign in spaced if not unicodedata.category(sign).startswith("C"))
     line = " ".join(shown.split())

@@ -169,9 +169,18 @@ class Dispatcher:
 
         return work
 
+    async def _ask(self, member: Member, caller: Caller, params: JsonObject) -> Reply:
+        """The core's answer; a refusal names the arguments as this door does."""
+        try:
+            return await self._core.invoke(member.operation, caller, params)
+        except AiosError as error:
+            if error.field is not None:
+                error.field = member.argument_named(error.field)
+            raise
+
     async def _invoke(self, member: Member, method: Method, caller: Caller, sender: str, params: JsonObject) -> Outcome:
         del sender
-        reply = await self._core.invoke(member.operation, caller, params)
+        reply = await self._ask(member, caller, params)
         try:
             return Outcome(method.gives, member.encode(reply.body), reply.fds)
         except BaseException:
@@ -184,7 +193,7 @@ class Dispatcher:
         """The core decides and names the scope; this door keeps the subscription and loses nothing meanwhile."""
         self._subscriptions.check_room(sender)
         with self._subscriptions.recording() as recording:
-            reply = await self._core.invoke(member.operation, caller, params)
+            reply = await self._ask(member, caller, params)
         missed = reply.body.get("missed_events")
         after = _last_sequence(missed, params.get("last_event_id"))
         if recording.overflowed and missed is not None:

@@ -74,6 +74,16 @@ class Member:
             read_options(self.options, body[-1], params)
         return params
 
+    def argument_named(self, parameter: str) -> str:
+        """What a caller of this method calls an operation's parameter: `options.retry.max_attempts` of the operation is
+        `options.retry_max_attempts` here."""
+        for name, option in (self.options or {}).items():
+            place = ".".join(option.place)
+            rest = parameter.removeprefix(place)
+            if parameter.startswith(place) and (rest == "" or rest[0] in ".["):
+                return f"{OPTIONS}.{name}{rest}"
+        return parameter
+
 
 def _number(field_name: str, value: BusValue) -> JsonValue:
     del field_name

@@ -101,6 +101,11 @@ class MethodCall:
     interactive: bool
     _fds: list[int] = field(default_factory=list)
 
+    @property
+    def fd_count(self) -> int:
+        """Descriptors that came with it and were not taken."""
+        return len(self._fds)
+
     def take_fds(self) -> tuple[int, ...]:
         """The received descriptors, from now on the taker's to close."""
         taken = tuple(self._fds)
