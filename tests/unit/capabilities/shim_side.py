@@ -66,24 +66,30 @@ class Outcome:
 
 @dataclass
 class Run:
-    """One program, running. Use as a context manager; nothing of it is left afterwards."""
+    """One program, running. Use as a context manager; nothing of it is left afterwards.
+
+    `capability` and `argv`: when they are not the shipped ones of `name`. `prefix`: goes before the argv.
+    """
 
     name: str
     arguments: JsonObject
     scratch: Path
     prefix: Sequence[str] = ()
+    capability: Capability | None = None
+    argv: Sequence[str] = ()
+    path: str = os.defpath
     chunks: list[Chunk] = field(default_factory=list)
 
     def __enter__(self) -> Run:
         """Start it, and send it its first line."""
-        self.capability = manifest(self.name)
-        assert validate(self.capability.input_schema, self.arguments) == []
+        self._installed = self.capability or manifest(self.name)
+        assert validate(self._installed.input_schema, self.arguments) == []
         ours, theirs = socket.socketpair()
         ours.settimeout(TIMEOUT)
         self.socket, self._buffer = ours, b""
         with theirs:
             self.process = subprocess.Popen(
-                [*self.prefix, *self._argv()],
+                [*self.prefix, *(self.argv or self._argv())],
                 cwd=self.scratch,
                 env=self._environment(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
@@ -105,15 +111,15 @@ class Run:
 
     def _argv(self) -> list[str]:
         """As in the manifest, but with this interpreter, and not isolated: the package under test is not installed."""
-        assert self.capability.exec[:3] == ("/usr/bin/python3", "-I", "-m")
-        return [sys.executable, "-m", *self.capability.exec[3:]]
+        assert self._installed.exec[:3] == ("/usr/bin/python3", "-I", "-m")
+        return [sys.executable, "-m", *self._installed.exec[3:]]
 
     def _environment(self, descriptor: int) -> dict[str, str]:
         file = self.scratch / ".arguments.json"
         file.write_text(json.dumps(self.arguments), encoding="utf-8")
         names = {"TASK_FD": str(descriptor), "TASK_ID": "task-1", "RUN_ID": "run-1", "ATTEMPT": "1"}
         names |= {"CAPABILITY": self.name, "ARGUMENTS": str(file), "SCRATCH": str(self.scratch)}
-        fixed = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/", "TMPDIR": str(self.scratch)}
+        fixed = {"PATH": self.path, "LANG": "C.UTF-8", "HOME": "/", "TMPDIR": str(self.scratch)}
         return {**fixed, "PYTHONPATH": str(ROOT), **{f"AIOS_{name}": value for name, value in names.items()}}
 
     def send(self, message: dict[str, object]) -> None:
@@ -123,7 +129,10 @@ class Run:
     def read(self) -> Chunk | None:
         """The next line from the program; None at its end."""
         while b"\n" not in self._buffer:
-            data = self.socket.recv(65536)
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionResetError:
+                data = b""  # it ended without having read its first line, as plain programs do
             if not data:
                 assert self._buffer == b""
                 return None
@@ -160,6 +169,6 @@ class Run:
         (completion,) = outcome.of("task_completion")
         result = completion["result"]
         assert isinstance(result, dict)
-        assert self.capability.result_schema is not None
-        assert validate(self.capability.result_schema, result) == []
+        assert self._installed.result_schema is not None
+        assert validate(self._installed.result_schema, result) == []
         return result
