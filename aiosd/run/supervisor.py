@@ -213,7 +213,7 @@ class Supervisor:
             self._epoll.poll(-1)
             received = self._control.receive()
             told = received is not None or bool(signal.SIGTERM in self._wakeup.numbers())
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # it did not get as far as being ours
             os.kill(self._program.pid, signal.SIGKILL)
 
     # -- while it runs ----------------------------------------------------------------------------------------------

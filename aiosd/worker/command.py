@@ -2,7 +2,8 @@
 
 Every call is a process of its own on the same socket, so it never reads what another one could be waiting for: the
 arguments come from the file that `AIOS_ARGUMENTS` names, and only `ask` reads.
-Exit status: 0 done; 1 the task was canceled while it asked; 64 wrong usage; 69 not inside a task, or the supervisor is gone.
+Exit status: 0 done; 1 no such argument, or the task was canceled while it asked; 64 wrong usage; 69 not inside
+a task, or the supervisor is gone.
 """
 
 from __future__ import annotations

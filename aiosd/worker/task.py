@@ -69,10 +69,10 @@ class Task:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         """An exception ends the program with status 1 and the task as failed; the traceback stays on stderr."""
         if error is None or isinstance(error, SystemExit):
-            return False
+            return
         if not isinstance(error, Canceled):
             import traceback
 

@@ -1,0 +1,168 @@
+"""What the program is and sees, read from /proc by the program itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.model.manifest import HomeView
+from aiosd.run.syscalls import Account
+from tests.unit.run.shimrig import UID
+
+if TYPE_CHECKING:
+    from tests.unit.run.shimrig import Rig
+
+STATUS = (
+    "import json\n"
+    "fields = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)\n"
+    "print(json.dumps(fields))\n"
+)
+TRY = (
+    "import os,sys,json\n"
+    "def attempt(path):\n"
+    "  try:\n"
+    "    open(path, 'w').close(); os.unlink(path); return 'written'\n"
+    "  except OSError as error: return os.strerror(error.errno)\n"
+)
+
+
+def status(rig: Rig, **changes: object) -> dict[str, str]:
+    run = rig.start(rig.python(STATUS, **changes)).go()
+    run.wait()
+    found: dict[str, str] = json.loads(run.stdout())
+    return found
+
+
+def test_an_unprivileged_task_has_its_own_numbers_and_no_way_up(rig: Rig) -> None:
+    found = status(rig, account=Account(UID, UID + 1, (UID + 2,)))
+    assert found["Uid"].split() == [str(UID)] * 4
+    assert found["Gid"].split() == [str(UID + 1)] * 4
+    assert found["Groups"].split() == [str(UID + 2)]
+    assert found["NoNewPrivs"] == "1"
+    for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(found[capabilities], 16) == 0, capabilities
+
+
+def test_root_below_critical_has_no_capability_either(rig: Rig) -> None:
+    found = status(rig, account=Account(0, 0, ()))
+    assert found["Uid"].split() == ["0"] * 4
+    for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(found[capabilities], 16) == 0, capabilities
+    assert found["NoNewPrivs"] == "1"
+
+
+def test_root_at_critical_keeps_what_the_launcher_has(rig: Rig) -> None:
+    found = status(rig, account=Account(0, 0, ()), keep_capabilities=True)
+    own = Path("/proc/self/status").read_text()
+    assert found["CapEff"] == own.split("CapEff:")[1].split()[0]
+    assert found["NoNewPrivs"] == "1"
+
+
+def test_signals_are_as_execve_promises(rig: Rig) -> None:
+    found = status(rig)
+    assert int(found["SigBlk"], 16) == 0
+    # Python itself ignores SIGPIPE and SIGXFSZ once it runs; 32 and 33 are the C library's own. Nothing else may be.
+    assert int(found["SigIgn"], 16) & ~(1 << 12 | 1 << 24 | 3 << 31) == 0
+
+
+def test_its_network_is_a_loopback_of_its_own(rig: Rig) -> None:
+    code = (
+        "import socket\nprint([name for _, name in socket.if_nameindex()])\n"
+        "a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen()\n"
+        "b = socket.create_connection(a.getsockname(), 2); print('up')\n"
+    )
+    run = rig.start(rig.python(code, view={"private_network": True})).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b"['lo']\nup\n"
+
+
+def test_a_read_only_view_leaves_the_scratch_directory_and_tmp(rig: Rig) -> None:
+    code = TRY + (
+        "print(json.dumps([attempt(p) for p in ('/etc/x', '/usr/x', '/var/x', 'mine', '/tmp/x', '/dev/shm/x')]))\n"
+        "print(os.listdir('/tmp'))\n"
+    )
+    changes = {"read_only": True, "private_tmp": True, "private_ipc": True}
+    run = rig.start(rig.python(code, view=changes, account=Account(0, 0, ()))).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    answers, listing = run.stdout().splitlines()
+    refused = "Read-only file system"
+    assert json.loads(answers) == [refused, refused, refused, "written", "written", "written"]
+    assert listing == b"[]"
+
+
+def test_scratch_is_limited_by_the_kernel(rig: Rig) -> None:
+    code = (
+        "import os\ntry: open('big', 'wb').write(b'x' * 3_000_000)\nexcept OSError as e: print(os.strerror(e.errno))\n"
+    )
+    run = rig.start(rig.python(code, view={"scratch_max": 1024 * 1024})).go()
+    run.wait()
+    assert run.stdout() == b"No space left on device\n"
+
+
+def test_an_artifact_comes_out_of_a_limited_scratch(rig: Rig) -> None:
+    code = (
+        "import socket\nopen('a', 'w').write('content')\ns = socket.socket(fileno=3)\n"
+        'print(open("/proc/self/mountinfo").read().count("/scratch/"))\n'
+        's.sendall(b\'{"type": "artifact", "payload": {"parts": [{"file": {"path": "a"}}]}}\\n\')\n'
+    )
+    run = rig.start(rig.python(code, view={"scratch_max": 1024 * 1024, "read_only": True})).go()
+    run.wait()
+    assert run.paths.blobs.read_bytes() == b"content"
+    assert list(Path(run.spec.view.scratch).iterdir()) == [], "the files were in the run's own file system"
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (HomeView.NONE, ["No such file or directory", []]),
+        (HomeView.READ_ONLY, ["Read-only file system", ["kept"]]),
+        (HomeView.READ_WRITE, ["written", ["kept"]]),
+    ],
+)
+def test_home_is_hidden_or_shown_as_the_view_says(rig: Rig, view: HomeView, expected: object) -> None:
+    homes = rig.state / "home"
+    mine, theirs = homes / "mine", homes / "theirs"
+    for directory in (mine, theirs):
+        directory.mkdir(parents=True)
+        os.chown(directory, UID, UID)
+        (directory / "kept").write_text("x")
+    code = TRY + (
+        f"mine = {str(mine)!r}\n"
+        "listing = os.listdir(mine) if os.path.exists(mine) else []\n"
+        f"print(json.dumps([attempt(mine + '/new'), listing])); print(os.path.exists({str(theirs)!r}))\n"
+    )
+    shown = None if view is HomeView.NONE else str(mine)
+    changes = {"hidden": (str(homes),), "home": shown, "home_writable": view is HomeView.READ_WRITE}
+    run = rig.start(rig.python(code, view={"read_only": True, **changes})).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    answer, others = run.stdout().splitlines()
+    assert json.loads(answer) == expected
+    assert others == b"False"
+
+
+def test_named_paths_stay_writable(rig: Rig) -> None:
+    place = rig.state / "place"
+    place.mkdir()
+    os.chown(place, UID, UID)
+    code = TRY + f"print(attempt({str(place / 'x')!r}))\n"
+    run = rig.start(rig.python(code, view={"read_only": True, "writable": (str(place), "/nonexistent")})).go()
+    run.wait()
+    assert run.stdout() == b"written\n"
+
+
+def test_limits_of_the_process(rig: Rig) -> None:
+    code = "import resource as r\nprint(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_CORE))\n"
+    run = rig.start(rig.python(code, open_files=256)).go()
+    run.wait()
+    assert run.stdout() == b"(256, 256) (0, 0)\n"
+
+
+def test_a_view_that_cannot_be_made_is_a_launch_error_after_go(rig: Rig) -> None:
+    spec = rig.python("print('ran')\n", view={"home": "/nonexistent/home"})
+    record = rig.start(spec).go().wait()
+    assert not record.started
+    assert record.launch_error == "open_tree /nonexistent/home: No such file or directory"
