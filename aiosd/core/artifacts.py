@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from aiosd.store import artifacts
 from aiosd.store.artifacts import Artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from aiosd.store.database import Transaction
 
 MAX_PARTS = 256
+PART_TYPES = ("text", "data", "file", "image", "audio", "video")
+"""Seed 000."""
+
 _BLOCK = 1 << 20
 _HEX = frozenset("0123456789abcdef")
 
@@ -94,12 +97,18 @@ def blobs_of(payload: JsonObject) -> list[tuple[int, int, str]]:
     return found
 
 
+def _kind(part: JsonObject) -> str | None:
+    """Which of seed 000's six part types this is: the key that it has."""
+    return next((kind for kind in PART_TYPES if kind in part), None)
+
+
 def _blob(part: JsonValue) -> tuple[int, int, str] | None:
-    if not isinstance(part, dict):
+    """The range of the run's `blobs` that holds this part's content."""
+    if not isinstance(part, Mapping):
         return None
-    holder = part.get(str(part.get("type")))
-    blob = holder.get("blob") if isinstance(holder, dict) else part.get("blob")
-    if not isinstance(blob, dict):
+    holder = part.get(_kind(part) or "")
+    blob = holder.get("blob") if isinstance(holder, Mapping) else None
+    if not isinstance(blob, Mapping):
         return None
     offset, size, sha256 = blob.get("offset"), blob.get("size"), blob.get("sha256")
     if isinstance(offset, int) and isinstance(size, int) and isinstance(sha256, str) and offset >= 0 and size >= 0:
@@ -109,18 +118,13 @@ def _blob(part: JsonValue) -> tuple[int, int, str] | None:
 
 def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[str, JsonValue], int]:
     """A part as it is kept, and its size in bytes; its uri names the artifact, not a path of this machine."""
-    if not isinstance(part, dict):
-        return {"type": "data", "data": {"value": part}}, len(jsontext.dump(part))
-    kind = str(part.get("type"))
-    blob = _blob(part)
-    if blob is None:
-        kept: dict[str, JsonValue] = {"type": kind, **part}
-        return kept, len(jsontext.dump(part).encode())
-    holder = part.get(kind)
-    inner: dict[str, JsonValue] = dict(holder) if isinstance(holder, dict) else dict(part)
-    inner.pop("blob", None)
-    inner.pop("path", None)
-    inner.pop("type", None)
+    kind = _kind(part) if isinstance(part, Mapping) else None
+    if kind is None or not isinstance(part, Mapping):
+        return {"type": "data", "data": {"value": part}}, len(jsontext.dump(part).encode())
+    holder, blob = part[kind], _blob(part)
+    if blob is None or not isinstance(holder, Mapping):
+        return {"type": kind, kind: holder}, len(jsontext.dump(holder).encode())
+    inner: dict[str, JsonValue] = {name: value for name, value in holder.items() if name not in ("blob", "path")}
     inner.update(uri=f"aios-artifact:{artifact_id}/{index}", size=blob[1], sha256=blob[2])
     return {"type": kind, kind: inner}, blob[1]
 
