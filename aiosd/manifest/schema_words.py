@@ -73,6 +73,14 @@ def _with_bound(text: str) -> Callable[[ValidationError], str]:
     return lambda error: text.format(str(error.validator_value)[:120])
 
 
+def _count(limit: str, noun: str) -> Callable[[ValidationError], str]:
+    def say(error: ValidationError) -> str:
+        number = str(error.validator_value)
+        return f"must have {limit} {number} {noun}{'' if number == '1' else 's'}"
+
+    return say
+
+
 _SAY: dict[str, Callable[[ValidationError], str]] = {
     "type": _type,
     "required": _required,
@@ -81,18 +89,18 @@ _SAY: dict[str, Callable[[ValidationError], str]] = {
     "const": lambda error: "must be " + json.dumps(error.validator_value, ensure_ascii=False)[:120],
     # As its author wrote it (`schema_walk.anchored`).
     "pattern": lambda error: "must match the pattern " + str(error.validator_value).replace(r"\Z", "$")[:160],
-    "minLength": _with_bound("must have at least {} characters"),
-    "maxLength": _with_bound("must have at most {} characters"),
+    "minLength": _count("at least", "character"),
+    "maxLength": _count("at most", "character"),
     "minimum": _with_bound("must be at least {}"),
     "maximum": _with_bound("must be at most {}"),
     "exclusiveMinimum": _with_bound("must be more than {}"),
     "exclusiveMaximum": _with_bound("must be less than {}"),
     "multipleOf": _with_bound("must be a multiple of {}"),
-    "minItems": _with_bound("must have at least {} elements"),
-    "maxItems": _with_bound("must have at most {} elements"),
+    "minItems": _count("at least", "element"),
+    "maxItems": _count("at most", "element"),
     "uniqueItems": lambda _: "must not have the same element twice",
-    "minProperties": _with_bound("must have at least {} members"),
-    "maxProperties": _with_bound("must have at most {} members"),
+    "minProperties": _count("at least", "member"),
+    "maxProperties": _count("at most", "member"),
     "dependentRequired": lambda _: "lacks a member that another one needs",
     "propertyNames": lambda _: "has a member with a name that is not allowed",
     "contains": lambda _: "lacks an element of the kind that is asked for",
