@@ -39,7 +39,7 @@ class Call:
 
     destination: str
     path: str
-    interface: str
+    interface: str | None
     member: str
     signature: str = ""
     body: tuple[BusValue, ...] = ()
