@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -65,8 +67,10 @@ class PrivateBus:
 
 @pytest.fixture
 def private_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateBus]:
-    """A bus of its own, also named by $DBUS_SYSTEM_BUS_ADDRESS."""
-    socket = tmp_path / "bus"
+    """A bus of its own, also named by $DBUS_SYSTEM_BUS_ADDRESS. Other users may reach it."""
+    folder = Path(tempfile.mkdtemp(prefix="aiosd-bus-"))
+    folder.chmod(0o755)
+    socket = folder / "bus"
     config = tmp_path / "bus.conf"
     config.write_text(_CONFIG.format(socket=socket))
     read, write = os.pipe()
@@ -84,3 +88,4 @@ def private_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pri
         yield bus
     finally:
         bus.kill()
+        shutil.rmtree(folder)
