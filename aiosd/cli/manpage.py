@@ -43,7 +43,7 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
             yield from _command(child, f"{name} {inner}")
         return
     positional = " ".join(_argument(each) for each in command.params if isinstance(each, click.Argument))
-    yield f"**{name}** {positional}".rstrip() + "\n"
+    yield f"**{name}** {positional}".rstrip()
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     for index, paragraph in enumerate(paragraphs):
         yield _indented(" ".join(paragraph.split()), first=": " if index == 0 else "  ") + "\n"
@@ -63,7 +63,7 @@ def _argument(argument: click.Argument) -> str:
 def _option(option: click.Option) -> Iterator[str]:
     value = "" if option.is_flag else f"={_value(option)}"
     names = ", ".join(f"**{name}{value if name.startswith('--') else ''}**" for name in option.opts)
-    yield f"  {names.replace('--', chr(92) + '-' + chr(92) + '-')}\n"
+    yield f"  {names.replace('--', chr(92) + '-' + chr(92) + '-')}"
     default = f" The default is {option.default}." if option.show_default else ""
     yield _indented((option.help or "") + default, first="  : ") + "\n"
 

@@ -14,10 +14,14 @@ _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one C1 character
     r"|(?:\x1b[PX^_\]]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # DCS, SOS, OSC, PM, APC
-    r"|\x1b[ -/]*[0-~]"  # two-character escapes, character sets
+    r"|\x1b(?:[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"  # character sets; two-character escapes
 )
 _STRAY = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_UNFINISHED = re.compile(r"(?:\x1b|[\x90\x98\x9b\x9d-\x9f])[^\n]*\Z")
+_UNFINISHED = re.compile(
+    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
+    r"|(?:\x1b[PX^_\]]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*\x1b?"
+    r"|\x1b[ -/]*)\Z"
+)
 _LINE_ENDS = re.compile(r"\r\n?")
 
 HOLD_BACK = 512
@@ -58,10 +62,15 @@ class StreamCleaner:
     def _split(text: str) -> tuple[str, str]:
         if text.endswith("\r"):
             return text[:-1], "\r"
-        tail = _UNFINISHED.search(text)
-        while tail is not None:
-            sequence = _SEQUENCE.match(text, tail.start())
-            if sequence is None:
-                return (text, "") if len(text) - tail.start() > HOLD_BACK else (text[: tail.start()], tail.group())
-            tail = _UNFINISHED.search(text, sequence.end())
-        return text, ""
+        tail = _UNFINISHED.search(text, _end_of_sequences(text))
+        if tail is None or len(tail.group()) > HOLD_BACK:
+            return text, ""
+        return text[: tail.start()], tail.group()
+
+
+def _end_of_sequences(text: str) -> int:
+    """Where the last whole sequence ends: what ends it must not be taken for the beginning of another."""
+    end = 0
+    for sequence in _SEQUENCE.finditer(text):
+        end = sequence.end()
+    return end

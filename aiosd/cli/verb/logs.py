@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @click.option("--follow", "-f", is_flag=True, help="Go on until the task has ended.")
 @click.option("--stdout", is_flag=True, help="Only its stdout.")
 @click.option("--stderr", is_flag=True, help="Only its stderr.")
-@click.option("--attempt", type=click.IntRange(1, 100), default=0, help="Of this attempt; else of the last one.")
+@click.option("--attempt", type=click.IntRange(1, 100), help="Of this attempt; else of the last one.")
 @options.common
 @options.pass_session
-def command(session: Session, *, task: str, follow: bool, stdout: bool, stderr: bool, attempt: int) -> None:
+def command(session: Session, *, task: str, follow: bool, stdout: bool, stderr: bool, attempt: int | None) -> None:
     """Print what a task's program wrote: its stdout on stdout, its stderr on stderr.
 
     Into a pipe or a file byte for byte; on a terminal without control sequences.
     """
     streams = STREAMS if stdout == stderr else ("stdout",) if stdout else ("stderr",)
     with session.interruptible(""):
-        session.run(_logs(session, task, streams, attempt, follow=follow))
+        session.run(_logs(session, task, streams, attempt or 0, follow=follow))
 
 
 async def _logs(session: Session, word: str, streams: tuple[str, ...], attempt: int, *, follow: bool) -> None:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Wish(TypedDict):
-    """How the task is to be run: the options of `run` and `exec`. Times in ms; 0 and "" are not given."""
+    """How the task is to be run: the options of `run` and `exec`. Times in ms; 0, None and "" are not given."""
 
     follow: bool
     wait: bool
     priority: str | None
     timeout: int
-    retry: int
+    retry: int | None
     retry_delay: int
     depends_on: tuple[str, ...]
     title: str
@@ -69,7 +69,7 @@ _WISHES: tuple[Callable[[F], F], ...] = (
     click.option("--wait", "-w", is_flag=True, help="Wait until it ends, print its result; exit with its status."),
     click.option("--priority", "-p", type=options.PRIORITIES, help="Who starts first when tasks queue."),
     click.option("--timeout", type=options.Duration(), default=0, help="The longest it may run: 90, 5min."),
-    click.option("--retry", type=click.IntRange(1, 100), default=0, help="How often it is tried, all in all."),
+    click.option("--retry", type=click.IntRange(1, 100), help="How often it is tried, all in all."),
     click.option("--retry-delay", type=options.Duration(), default=0, help="What is waited before it is tried again."),
     click.option("--depends-on", type=options.TaskId(), multiple=True, help="Start after this task (repeatable)."),
     click.option("--title", default="", help="What people see as its name."),

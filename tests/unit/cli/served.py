@@ -1,0 +1,93 @@
+"""The daemon in memory on a real bus: `python -m tests.unit.cli.served FOLDER`; prints a line when it can be called.
+
+Its tasks live as their capability says: `files.checksum` as `life` below, `sleep.long` for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiosd.bus.connection import MethodCall, SystemBus, Variant
+from aiosd.cli.client import MANAGER, MANAGER_PATH, MEMBERS, Option
+from aiosd.cli.failure import Failure
+from aiosd.cli.wire import BUS_NAME
+from tests.unit.cli import contract
+from tests.unit.cli.daemon import ONE, Daemon
+
+if TYPE_CHECKING:
+    from aiosd.bus.connection import Signal
+
+
+async def life(daemon: Daemon, task_id: str) -> None:
+    """Works for a second, prints what would hurt a terminal, ends well."""
+    daemon.log(task_id, "stdout", b"")
+    daemon.log(task_id, "stderr", b"")
+    daemon.change(task_id, "working", attempt=1)
+    if daemon.tasks[task_id]["capability_id"] == "sleep.long":
+        return
+    await asyncio.sleep(0.2)
+    daemon.log(task_id, "stdout", b"\x1b]0;owned\x07line \x1b[2Jone\n")
+    daemon.event(task_id, "task.progress", progress={"percent": 40, "message": "hashing \x1b[31mfiles"})
+    await asyncio.sleep(0.6)
+    daemon.log(task_id, "stdout", b"\xffend")
+    daemon.change(task_id, "completed", result={"files": 3})
+
+
+class Server:
+    """Answers method calls from the daemon in memory."""
+
+    def __init__(self, bus: SystemBus, daemon: Daemon) -> None:
+        self.bus = bus
+        self.daemon = daemon
+        self.answers: set[asyncio.Task[None]] = set()
+        self.interactive: list[bool] = []
+
+    def on_call(self, call: MethodCall) -> None:
+        self.answers.add(asyncio.create_task(self.answer(call)))
+
+    async def answer(self, call: MethodCall) -> None:
+        body = tuple(_unpacked(value) for value in call.body)
+        (self.daemon.folder / "interactive").write_text(f"{call.interactive}")
+        try:
+            reply = await self.daemon.call(MEMBERS[call.member], call.path, body, None)
+        except Failure as failure:
+            assert failure.kind is not None
+            self.bus.send_error(call, failure.kind.dbus_name, failure.what)
+        else:
+            self.bus.send_reply(call, contract.methods()[call.member].given, reply.body, reply.fds)  # type: ignore[arg-type]  # plain values
+
+    def send(self, name: str) -> None:
+        def relay(notice: object) -> None:
+            body = notice.body  # type: ignore[attr-defined]  # a Notice
+            self.bus.send_signal(MANAGER_PATH, MANAGER, name, contract.signals()[name], body)
+
+        self.daemon.listeners.append(((name,), relay))
+
+
+def _unpacked(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: Option(each.signature, each.value) for name, each in value.items() if isinstance(each, Variant)}
+    return value
+
+
+async def main() -> None:
+    daemon = Daemon(Path(sys.argv[1]), script=life)
+    daemon.add(ONE, "completed", title="Old \x1b[1mtask")
+    daemon.log(ONE, "stdout", bytes(range(256)) * 1000)
+    daemon.log(ONE, "stderr", b"")
+    daemon.artifacts["art-1"] = b"artifact"
+    async with SystemBus() as bus:
+        server = Server(bus, daemon)
+        for name in ("Event", "StateChanged", "TaskNew", "TaskRemoved"):
+            server.send(name)
+        bus.serve(server.on_call)
+        assert await bus.request_name(BUS_NAME)
+        print("ready", flush=True)
+        await bus.closed.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,239 @@
+"""The whole program: a process, a real dbus-daemon, pipes and terminals; and how fast it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.cli.daemon import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="needs dbus-daemon")
+
+ROOT = Path(__file__).parents[3]
+AIOSCTL = [sys.executable, "-c", "from aiosd.cli.main import main; import sys; sys.exit(main())"]
+_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path={socket}</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow user="*"/><allow own="*"/><allow send_type="method_call"/>
+<allow send_type="signal"/><allow send_requested_reply="true"/><allow receive_sender="*"/></policy></busconfig>
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A bus with a daemon on it."""
+
+    environment: dict[str, str]
+    folder: Path
+
+
+@contextlib.contextmanager
+def _process(*words: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that has printed its first line."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    config = folder / "bus.conf"
+    config.write_text(_CONFIG.format(socket=folder / "bus"))
+    environment = {
+        **os.environ,
+        "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={folder}/bus",
+        "TERM": "xterm",
+        "COLUMNS": "100",
+    }
+    environment.pop("NO_COLOR", None)
+    with (
+        _process("dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1",
+                 environment=environment),
+        _process(sys.executable, "-m", "tests.unit.cli.served", str(folder), environment=environment),
+    ):  # fmt: skip
+        yield Served(environment, folder)
+
+
+def _run(served: Served, *words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*AIOSCTL, *words], env=served.environment, capture_output=True, timeout=30, cwd=ROOT)
+
+
+@dataclass
+class Terminal:
+    """aiosctl on a terminal of its own."""
+
+    pid: int
+    master: int
+    seen: bytes = b""
+
+    def read_until(self, pattern: bytes, seconds: float = 15) -> None:
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < end, f"{pattern!r} is not in {self.seen!r}"
+            if select.select([self.master], [], [], 0.2)[0]:
+                try:
+                    self.seen += os.read(self.master, 65536)
+                except OSError:  # EIO: the other side has closed
+                    assert re.search(pattern, self.seen), self.seen
+                    return
+
+    def ended(self) -> int:
+        """Read on to the end; the exit status."""
+        while True:
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.seen += data
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@contextlib.contextmanager
+def _terminal(served: Served, *words: str) -> Iterator[Terminal]:
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execve(sys.executable, [*AIOSCTL, *words], served.environment)
+    try:
+        yield Terminal(pid, master)
+    finally:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        os.close(master)
+
+
+def test_logs_are_byte_for_byte(served: Served) -> None:
+    done = _run(served, "logs", ONE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == bytes(range(256)) * 1000
+
+
+def test_follow_into_pipes(served: Served) -> None:
+    done = _run(served, "run", "files.checksum", "path=/usr", "--follow")
+    assert done.returncode == 0
+    assert done.stdout == b'\x1b]0;owned\x07line \x1b[2Jone\n\xffend{\n  "files": 3\n}\n'
+    assert b" 40% hashing files\n" in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+def test_the_call_says_whether_somebody_may_be_asked(served: Served) -> None:
+    _run(served, "status")
+    assert (served.folder / "interactive").read_text() == "True"
+    _run(served, "status", "--no-ask-password")
+    assert (served.folder / "interactive").read_text() == "False"
+
+
+def test_errors_of_the_daemon_and_of_the_bus(served: Served) -> None:
+    done = _run(served, "show", "task-nope", "--json")
+    assert (done.returncode, done.stderr) == (66, b"")
+    assert b'"error_id":"AIOS-TASK-NOT-FOUND"' in done.stdout
+    done = subprocess.run(
+        [*AIOSCTL, "status"], capture_output=True, cwd=ROOT,
+        env={**served.environment, "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"},
+    )  # fmt: skip
+    assert done.returncode == 69
+    assert done.stderr.startswith(b"aiosctl: The system bus cannot be reached: ")
+    assert b"Traceback" not in done.stderr
+
+
+def test_no_daemon_on_the_bus(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "bus.conf"
+    config.write_text(_CONFIG.format(socket=tmp_path / "bus"))
+    environment = {**served.environment, "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={tmp_path}/bus"}
+    with _process(
+        "dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile", "--print-address=1",
+        environment=environment,
+    ):  # fmt: skip
+        done = _run(Served(environment, tmp_path), "status")
+    assert done.returncode == 69
+    assert done.stderr.startswith(b"aiosctl: aiosd is not running")
+
+
+def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" | head -c 10 >/dev/null', "bash", *AIOSCTL, "logs", ONE],
+        env=served.environment, capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_follow_on_a_terminal(served: Served) -> None:
+    with _terminal(served, "run", "files.checksum", "--follow") as terminal:
+        terminal.read_until(rb"hashing files")
+        terminal.read_until(rb"40%")
+        assert terminal.ended() == 0
+    text = terminal.seen.decode()
+    assert "owned" not in text
+    assert "\x1b[2J" not in text
+    assert "line one\r\n" in text
+    assert "\ufffdend" in text
+    assert "completed" in text
+    assert '"files": 3' in text
+
+
+def test_interrupt_on_a_terminal(served: Served) -> None:
+    with _terminal(served, "run", "sleep.long", "--follow") as terminal:
+        terminal.read_until(rb"working")
+        os.write(terminal.master, b"\x03")
+        assert terminal.ended() == 130
+    text = terminal.seen.decode()
+    found = re.search(r"'aiosctl cancel (task-\w+)' stops it", text)
+    assert found
+    assert "Traceback" not in text
+    assert "\x1b[?25h" in text, "the cursor is shown again"
+    assert b'"status":"working"' in _run(served, "show", found[1], "--json").stdout
+
+
+def test_list_on_a_terminal(served: Served) -> None:
+    with _terminal(served, "list") as terminal:
+        assert terminal.ended() == 0
+    assert b"\x1b[32mcompleted\x1b[0m" in terminal.seen
+
+
+@pytest.mark.parametrize(("verb", "sees"), [("watch", rb"completed"), ("top", rb"%CPU")])
+def test_live_screens_leave_the_terminal_as_it_was(served: Served, verb: str, sees: bytes) -> None:
+    with _terminal(served, verb) as terminal:
+        terminal.read_until(sees)
+        os.write(terminal.master, b"\x03")
+        assert terminal.ended() == 130
+    assert terminal.seen.count(b"\x1b[?1049h") == terminal.seen.count(b"\x1b[?1049l") == 1
+    assert b"Traceback" not in terminal.seen
+
+
+def test_start_up(served: Served) -> None:
+    """`aiosctl status`, the call included, is at most 1.5 times as slow as the import of the D-Bus library alone."""
+    library, own = [sys.executable, "-c", "import dbus_fast.aio"], [*AIOSCTL, "status"]
+    best = {"library": float("inf"), "own": float("inf")}
+    for _ in range(12):
+        for name, words in (("library", library), ("own", own)):
+            begin = time.perf_counter()
+            subprocess.run(words, env=served.environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            best[name] = min(best[name], time.perf_counter() - begin)
+    ratio = best["own"] / best["library"]
+    print(f"aiosctl status {best['own'] * 1000:.0f} ms, import {best['library'] * 1000:.0f} ms, ratio {ratio:.2f}")
+    assert ratio <= 1.5
