@@ -72,6 +72,7 @@ CREATE INDEX tasks_by_uid_priority ON tasks(uid, priority);
 CREATE INDEX tasks_by_session ON tasks(session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX tasks_by_parent ON tasks(parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX tasks_open ON tasks(priority DESC, seq) WHERE ended_at IS NULL;
+CREATE INDEX tasks_open_by_uid ON tasks(uid) WHERE ended_at IS NULL;
 CREATE INDEX tasks_ended ON tasks(ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX tasks_deadline ON tasks(deadline) WHERE deadline IS NOT NULL AND ended_at IS NULL;
 

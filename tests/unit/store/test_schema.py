@@ -27,6 +27,11 @@ BY_STATUS = (
     " ORDER BY seq DESC LIMIT 50"
 )
 
+OPEN = (
+    "SELECT * FROM tasks WHERE uid = ? AND status IN ('pending', 'working') AND ended_at IS NULL"
+    " ORDER BY seq DESC LIMIT 50"
+)
+
 
 def database(path: Path) -> sqlite3.Connection:
     path.touch(0o600)
@@ -91,6 +96,8 @@ def steps(connection: sqlite3.Connection, sql: str, parameters: tuple[str | int,
         ("SELECT * FROM tasks WHERE uid = ? ORDER BY seq DESC LIMIT 50", (1000,)),
         ("SELECT * FROM tasks WHERE uid = ? AND status = ? ORDER BY seq DESC LIMIT 50", (1000, "completed")),
         (BY_STATUS, (1000, "pending", 1000, "working")),
+        ("SELECT * FROM tasks WHERE uid = ? AND ended_at IS NULL ORDER BY seq DESC LIMIT 50", (1000,)),
+        (OPEN, (1000,)),
         (BY_STATUS, (1000, "completed", 1000, "failed")),
         ("SELECT * FROM tasks WHERE status = ? ORDER BY seq DESC LIMIT 50", ("failed",)),
         ("SELECT * FROM tasks WHERE uid = ? AND capability_id = ? ORDER BY seq DESC LIMIT 9", (1000, "system.c1.read")),
