@@ -31,7 +31,7 @@ class Registry:
     async def load(self) -> None:
         """Read all manifests; problems are logged once each and kept for `status`."""
         before = set() if self._loaded is None else set(self._loaded.problems)
-        self._loaded = await asyncio.to_thread(directories.load_all, self._paths)
+        self._loaded = await asyncio.to_thread(directories.load_all, self._paths, check_schemas=True)
         for problem in self._loaded.problems:
             if problem not in before:
                 _log.warning("%s", problem)
