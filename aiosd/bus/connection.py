@@ -40,7 +40,7 @@ DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_TIMEOUT = 25.0
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 """Bytes waiting for a bus that does not read; beyond it the connection is closed, and the daemon starts afresh."""
-MAX_SIGNATURES = 4096
+MAX_SIGNATURES = 1024
 """Parsed signatures that the library may keep."""
 
 DBUS = "org.freedesktop.DBus"
