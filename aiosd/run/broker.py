@@ -89,6 +89,12 @@ class Broker:
                 os.close(fd)
                 notify.unstore(run)
 
+    def close(self) -> None:
+        """Let go of the control sockets; those with the service manager stay."""
+        for fd in self._controls.values():
+            os.close(fd)
+        self._controls.clear()
+
     # -- peers ------------------------------------------------------------------------------------------------------
 
     async def accept(self, listener: socket.socket) -> None:

@@ -80,7 +80,8 @@ def _record(run: str, ending: Ending, outputs: Outputs) -> dict[str, JsonValue]:
 def write(fd: int, run: str, ending: Ending, outputs: Outputs) -> None:
     """Flush everything, then write the record to `fd` (an empty file) and flush that."""
     for other in (outputs.stdout.sink, outputs.stderr.sink, outputs.events.fd, outputs.blobs.fd):
-        os.fdatasync(other)
+        if os.fstat(other).st_size:
+            os.fdatasync(other)
     line = dump(_record(run, ending, outputs)).encode() + b"\n"
     while line:
         line = line[os.write(fd, line) :]

@@ -36,9 +36,33 @@ class RunPaths:
             raise ValueError("not the id of a run")
         self.directory = state / "runs" / run
         self.scratch = state / "scratch" / run
-        self.stdout = self.directory / "stdout"
-        self.stderr = self.directory / "stderr"
-        self.events = self.directory / "events"
-        self.blobs = self.directory / "blobs"
-        self.exit = self.directory / "exit"
-        self.record = self.directory / "run.json"
+
+    @property
+    def stdout(self) -> Path:
+        """What the program wrote to its standard output."""
+        return self.directory / "stdout"
+
+    @property
+    def stderr(self) -> Path:
+        """What the program wrote to its standard error."""
+        return self.directory / "stderr"
+
+    @property
+    def events(self) -> Path:
+        """The event file (`records.read_events`)."""
+        return self.directory / "events"
+
+    @property
+    def blobs(self) -> Path:
+        """The content of artifacts."""
+        return self.directory / "blobs"
+
+    @property
+    def exit(self) -> Path:
+        """The exit record (`records.read_exit`)."""
+        return self.directory / "exit"
+
+    @property
+    def record(self) -> Path:
+        """What the launcher noted."""
+        return self.directory / "run.json"

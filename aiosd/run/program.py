@@ -99,6 +99,6 @@ def _default_signals() -> None:
     """Python ignores SIGPIPE and the shim has handlers; the program gets what execve(2) promises."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

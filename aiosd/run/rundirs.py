@@ -26,7 +26,7 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """`run.json`: what the launcher must know of a run after its own restart. `pid`: the shim's, 0 before the fork."""
+    """`run.json`: what the launcher must know of a run after its own restart. `pid`: the shim's."""
 
     run: str
     task: str
@@ -93,18 +93,20 @@ class RunDirectories:
         """Where the parts of a run are. Raises ValueError when `run` is not an id."""
         return RunPaths(run, self._state)
 
-    def create(self, record: RunRecord, account: Account) -> RunFiles:
-        """Make directory, files and scratch. Raises FileExistsError when the run has been there before, OSError."""
-        paths = self.paths(record.run)
+    def create(self, run: str, account: Account) -> RunFiles:
+        """Make directory, files and scratch. Raises FileExistsError when the run has been there before, OSError.
+
+        `run.json` follows when there is a pid to put in it: a run without one never got as far as a scope.
+        """
+        paths = self.paths(run)
         paths.directory.mkdir(mode=0o750)
         try:
             os.chown(paths.directory, 0, self._gid)
             paths.scratch.mkdir(mode=0o700)
             os.chown(paths.scratch, account.uid, account.gid)
-            self.write(record)
             return RunFiles(paths, self._gid)
         except OSError:
-            self.remove(record.run)
+            self.remove(run)
             raise
 
     def write(self, record: RunRecord) -> None:

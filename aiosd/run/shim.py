@@ -89,10 +89,9 @@ def _drop(spec: ShimSpec) -> None:
         syscalls.become(spec.account)
         syscalls.keep_only_capabilities(1 << syscalls.CAP_KILL)
     else:
-        syscalls.empty_bounding_set()
         syscalls.become(spec.account)
         syscalls.keep_only_capabilities(0)
-    syscalls.set_no_new_privileges()
+    syscalls.set_no_new_privileges()  # it executes nothing, so the bounding set can stay
     syscalls.set_undumpable()
 
 

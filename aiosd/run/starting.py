@@ -144,26 +144,15 @@ class Starter:
         self, who: identity.Identified, capability: Capability, argv: list[str], request: StartRequest, boot_id: str
     ) -> Started:
         spec = self._spec(who, capability, argv, request)
-        record = RunRecord(
-            run=request.run,
-            task=request.task,
-            capability=capability.id,
-            uid=who.account.uid,
-            gid=who.account.gid,
-            unit=spec.unit,
-            boot_id=boot_id,
-            scratch=spec.view.scratch,
-            pid=0,
-        )
         try:
-            files = self._runs.create(record, who.account)
+            files = self._runs.create(request.run, who.account)
         except FileExistsError:
             raise Refusal(RefusalCode.BUSY, "the run has been started before") from None
         except OSError as error:
             raise Refusal(RefusalCode.LAUNCH, f"the run directory cannot be made: {error.strerror}") from None
         try:
             with files:
-                return await self._fork(spec, record, files.fds, capability, request)
+                return await self._fork(spec, files.fds, capability, request, boot_id)
         except BaseException:
             await asyncio.to_thread(self._runs.remove, request.run)
             raise
@@ -183,13 +172,13 @@ class Starter:
             keep_capabilities=identity.keeps_capabilities(capability, who),
             view=identity.view_for(capability, who, scratch),
             open_files=capability.limits.open_files,
-            log_max_bytes=request.log_max_bytes,
+            log_max_bytes=min(request.log_max_bytes, capability.limits.log_max or _LOG_MAX),
             blobs_max_bytes=capability.limits.scratch_max or _BLOBS_MAX,
             grace_ms=capability.cancel_grace_ms,
         )
 
     async def _fork(
-        self, spec: ShimSpec, record: RunRecord, files: list[int], capability: Capability, request: StartRequest
+        self, spec: ShimSpec, files: list[int], capability: Capability, request: StartRequest, boot_id: str
     ) -> Started:
         with ExitStack() as undo:
             ours, shims = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -203,7 +192,7 @@ class Starter:
                     os.close(status_write)
             undo.callback(os.close, pidfd)
             undo.callback(_kill, pidfd)
-            self._runs.write(replace(record, pid=pid))
+            self._runs.write(_record(spec, boot_id, pid))
             child = await _read_pid(status_read)
             left_out = await self._scope(spec, [pid, child], capability.limits, request)
             undo.pop_all()
@@ -214,6 +203,20 @@ class Starter:
         properties = scope_properties(limits, grace_ms=spec.grace_ms, runtime_max_usec=request.runtime_max_usec)
         description = f"AIOS task {spec.task}: {spec.capability}"
         return await self._units.start_scope(spec.unit, description, pids, properties)
+
+
+def _record(spec: ShimSpec, boot_id: str, pid: int) -> RunRecord:
+    return RunRecord(
+        run=spec.run,
+        task=spec.task,
+        capability=spec.capability,
+        uid=spec.account.uid,
+        gid=spec.account.gid,
+        unit=spec.unit,
+        boot_id=boot_id,
+        scratch=spec.view.scratch,
+        pid=pid,
+    )
 
 
 def _kill(pidfd: int) -> None:

@@ -21,7 +21,7 @@ from aiosd.model.ids import Prefix, new_id
 from aiosd.run.forkclient import spawn
 from aiosd.run.layout import unit_name
 from aiosd.run.records import ExitRecord, RunEvent, read_events, read_exit
-from aiosd.run.rundirs import RunDirectories, RunRecord
+from aiosd.run.rundirs import RunDirectories
 from aiosd.run.spec import ShimSpec, View
 from aiosd.run.syscalls import Account
 
@@ -154,10 +154,9 @@ class Rig:
 
     def start(self, spec: ShimSpec) -> Run:
         """To the closed gate."""
-        record = RunRecord(spec.run, spec.task, "test.program", 0, 0, spec.unit, "", spec.view.scratch, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         status_read, status_write = os.pipe()
-        with self.runs.create(record, spec.account) as files:
+        with self.runs.create(spec.run, spec.account) as files:
             socket.send_fds(self.server, [spec.encode()], [theirs.fileno(), *files.fds, status_write])
         theirs.close()
         os.close(status_write)

@@ -1,0 +1,142 @@
+"""`aiosd.worker` and `aios-task`, as programs under a real shim."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import aiosd
+from tests.unit.run.shimrig import PYTHON
+
+if TYPE_CHECKING:
+    from tests.unit.run.shimrig import Rig, Run
+
+ROOT = str(Path(aiosd.__file__).parents[1])
+
+
+def worker(rig: Rig, code: str) -> Run:
+    """A program that uses the library."""
+    return rig.start(rig.python(f"import sys; sys.path.insert(0, {ROOT!r})\nfrom aiosd.worker import Task\n{code}"))
+
+
+def script(rig: Rig, text: str) -> Run:
+    """A shell script that uses the command."""
+    start = f"import sys; sys.path.insert(0, '{ROOT}'); from aiosd.worker.command import main; sys.exit(main())"
+    return rig.start(rig.spec(["/bin/sh", "-c", f'task() {{ {PYTHON} -I -S -c "{start}" "$@"; }}\n{text}']))
+
+
+def said(run: Run) -> list[tuple[str, object]]:
+    return [(str(event.type), event.payload) for event in run.events() if event.type != "started"]
+
+
+def test_everything_that_a_program_can_say(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n"
+        "  task.progress(50, 'half', current_step=1, total_steps=2)\n"
+        "  task.step('read', 'started')\n  task.tool_call('curl', 'requested', url='x')\n"
+        "  task.summary('well', risk='low')\n  task.log('hello', 'warning')\n"
+        "  open('f', 'w').write('content')\n"
+        "  task.artifact('k', path='f', mime_type='text/plain')\n"
+        "  task.complete({'depth': task.arguments['depth'], 'attempt': task.attempt, 'm': task.metadata})\n",
+    ).go({"depth": 3})
+    assert run.wait().exit_status == 0, run.stderr()
+    kinds, payloads = zip(*said(run), strict=True)
+    assert kinds == (*["processing"] * 4, "log", "artifact", "task_completion")
+    progress = {"percent": 50, "current_step": 1, "total_steps": 2, "message": "half"}
+    assert payloads[0] == {"progress": progress}
+    assert payloads[2] == {"tool_call": {"name": "curl", "status": "requested", "url": "x"}}
+    assert payloads[6] == {"result": {"depth": 3, "attempt": 2, "m": {"colour": "blue"}}}
+    assert [event.index for event in run.events()[1:]] == list(range(7))
+    assert run.paths.blobs.read_bytes() == b"content"
+
+
+def test_an_exception_fails_the_task_and_keeps_its_traceback_to_itself(rig: Rig) -> None:
+    run = worker(rig, "with Task.connect() as task:\n  raise ValueError('no such disk')\n").go()
+    assert run.wait().exit_status == 1
+    ((kind, payload),) = said(run)
+    assert kind == "task_failed"
+    assert payload == {
+        "message": "ValueError: no such disk",
+        "reason": "exception",
+        "retryable": False,
+        "data": None,
+    }
+    assert b"Traceback" in run.stderr()
+
+
+def test_a_question_waits_for_its_answer(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n  task.complete({'got': task.ask('Name?', schema={'type': 'object'})})\n",
+    ).go()
+    asked = run.wait_for("task_interaction").payload
+    assert (asked["interaction"], asked["prompt"], asked["schema"]) == (1, "Name?", {"type": "object"})
+    run.say("input", interaction=1, input={"name": "Ada"})
+    assert run.wait().exit_status == 0, run.stderr()
+    assert said(run)[-1] == ("task_completion", {"result": {"got": {"name": "Ada"}}})
+
+
+def test_a_checkpoint_pauses_resumes_and_cancels(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "import time\nwith Task.connect() as task:\n  task.log('up')\n"
+        "  while True:\n    task.checkpoint()\n    print('x', flush=True)\n    time.sleep(0.01)\n",
+    ).go()
+    run.wait_for("log")
+    run.control.send(json.dumps({"type": "pause", "id": "p1"}).encode())
+    assert run.wait_for("paused").payload == {"id": "p1"}
+    before = run.stdout()
+    time.sleep(0.1)
+    assert run.stdout() == before, "a paused program goes on"
+    run.say("resume")
+    end = time.monotonic() + 5
+    while run.stdout() == before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(run.stdout()) > len(before)
+    run.say("cancel", reason="user_request", grace_ms=10_000)
+    record = run.wait()
+    assert (record.exit_status, record.stopped_by) == (1, "cancel")
+    payload = said(run)[-1][1]
+    assert isinstance(payload, dict)
+    assert (payload["message"], payload["reason"]) == ("user_request", "canceled")
+    assert b"Traceback" not in run.stderr()
+
+
+def test_outside_a_task_it_says_so(rig: Rig) -> None:
+    run = rig.run([PYTHON, "-I", "-c", f"import sys; sys.path.insert(0, '{ROOT}'); from aiosd.worker import Task, "
+                   "WorkerError\nimport os; os.environ.pop('AIOS_TASK_FD')\n"
+                   "try: Task.connect()\nexcept WorkerError as e: print(e)\n"])  # fmt: skip
+    assert run.stdout().startswith(b"AIOS_TASK_FD names no socket")
+
+
+def test_a_shell_script_speaks_too(rig: Rig) -> None:
+    run = script(
+        rig,
+        'set -e\ntask progress 40 "almost"\ntask log --level error "oh"\necho hi > f\ntask artifact f --mime-type a/b\n'
+        'answer=$(task ask "Sure?" --schema \'{"type": "object"}\')\n'
+        'task complete "{\\"depth\\": $(task arguments depth), \\"answer\\": $answer}"\n',
+    ).go({"depth": 7})
+    number = run.wait_for("task_interaction").payload["interaction"]
+    run.say("input", interaction=number, input={"yes": True})
+    assert run.wait().exit_status == 0, run.stderr()
+    told = said(run)
+    assert told[0] == ("processing", {"progress": {"percent": 40, "message": "almost"}})
+    assert told[1] == ("log", {"level": "error", "message": "oh"})
+    assert told[-1] == ("task_completion", {"result": {"depth": 7, "answer": {"yes": True}}})
+    assert run.paths.blobs.read_bytes() == b"hi\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [("task", 64), ("task progress fast", 64), ("task complete {", 64), ("task arguments missing", 1)],
+)
+def test_wrong_usage_has_an_exit_status_and_says_nothing(rig: Rig, call: str, status: int) -> None:
+    run = script(rig, call).go({"depth": 7})
+    assert run.wait().exit_status == status
+    assert said(run) == []
+    assert run.stderr()
