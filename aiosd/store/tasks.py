@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.model import jsontext
@@ -174,15 +174,34 @@ def _where(chosen: TaskFilter) -> tuple[str, list[Value]]:
 
 
 def _total(db: Executor, chosen: TaskFilter, where: str, values: Sequence[Value]) -> int:
-    """Count from the counts table when only user and status choose; it costs the same at any number of tasks."""
-    if chosen == TaskFilter(uid=chosen.uid, statuses=chosen.statuses):
-        row = db.execute(f"SELECT coalesce(sum(count), 0) FROM task_counts{where}", values).fetchone()  # noqa: S608
-    else:
-        row = db.execute(f"SELECT count(*) FROM tasks{where}", values).fetchone()  # noqa: S608
+    """Count; from the counts table when it knows enough, which costs the same at any number of tasks."""
+    known = TaskFilter(uid=chosen.uid, statuses=chosen.statuses, capability_glob=chosen.capability_glob)
+    source = "sum(count), 0) FROM task_counts" if chosen == known else "count(*), 0) FROM tasks"
+    row = db.execute(f"SELECT coalesce({source}{where}", values).fetchone()
     return int(row[0])
 
 
 _ORDER = {"created_at": "seq", "updated_at": "updated_at", "priority": "priority"}
+
+
+def _rows(
+    db: Executor, chosen: TaskFilter, before: int | None, sort: str, way: str, window: int
+) -> list[tuple[Value, ...]]:
+    """The first `window` rows. Each status is walked by its own index and the walks are merged: `status IN (…)` would
+    walk all of a user's tasks.
+    """
+    order = f"{_ORDER[sort]} {way}" + ("" if sort == "created_at" else f", seq {way}")
+    parts, values = [], list[Value]()
+    each: list[tuple[Status, ...]] = [(status,) for status in chosen.statuses] or [()]
+    for statuses in each:
+        where, given = _where(replace(chosen, statuses=statuses))
+        if before is not None:
+            where += (" AND " if where else " WHERE ") + ("seq < ?" if way == "DESC" else "seq > ?")
+            given.append(before)
+        parts.append(f"SELECT * FROM ({_SELECT}{where} ORDER BY {order} LIMIT ?)")  # noqa: S608
+        values += [*given, window]
+    merged = " UNION ALL ".join(parts)
+    return db.execute(f"{merged} ORDER BY {order} LIMIT ?", [*values, window]).fetchall()
 
 
 def page(
@@ -197,15 +216,11 @@ def page(
 ) -> Page:
     """One page of at most 100 rows. `before`: a sequence number to continue after (cursor), in creation order only."""
     limit = min(limit, MAX_ROWS)
+    if before is not None:
+        sort, offset = "created_at", 0
     where, values = _where(chosen)
     total = _total(db, chosen, where, values)
-    way = "DESC" if descending else "ASC"
-    if before is not None:
-        where += (" AND " if where else " WHERE ") + ("seq < ?" if descending else "seq > ?")
-        values.append(before)
-        sort, offset = "created_at", 0
-    order = f"{_ORDER[sort]} {way}" + ("" if sort == "created_at" else f", seq {way}")
-    rows = db.execute(f"{_SELECT}{where} ORDER BY {order} LIMIT ? OFFSET ?", [*values, limit + 1, offset]).fetchall()
+    rows = _rows(db, chosen, before, sort, "DESC" if descending else "ASC", offset + limit + 1)[offset:]
     found = tuple(_from_row(row) for row in rows[:limit])
     more = len(rows) > limit
     return Page(found, total, more, found[-1].sequence if more and sort == "created_at" else None)
