@@ -1,7 +1,7 @@
 """Object paths: the manager's, and one for each task, found from the id and back without a table.
 
 A task's path is its id with every "-" written as "_": `task-01jdx…` is `/org/aios/TaskManager/task/task_01jdx…`,
-`task-1000-my_token` is `…/task/task_1000_my_token`. That can be undone because an id has the form `task-<ulid>` or
+`task-u1000-my_token` is `…/task/task_u1000_my_token`. That can be undone because an id has the form `task-<ulid>` or
 `task-<owner>-<token>` and neither ulid nor owner contains "_": a client computes a path with one replacement, and knows
 it before the task exists (`handle_token`). Pure.
 """

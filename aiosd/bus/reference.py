@@ -1,7 +1,7 @@
 """Writes docs/dbus.md from dbus/*.xml, the error table and the operation table.
 
-`python -m aiosd.bus.reference docs/dbus.md`. What stands between the two transcript marks is kept as it is: it is recorded on a booted system. A test fails when the
-file is older than its sources.
+`python -m aiosd.bus.reference docs/dbus.md`. What stands between the two transcript marks is kept as it is: it is recorded
+on a booted system. A test fails when the file is older than its sources.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Every object also has `org.freedesktop.DBus.Peer`, `.Introspectable` and `.Prope
 are found on demand, lists are paged.
 
 **Paths.** A task's label is its id with every `-` written as `_`: `task-01jdx…` is at `…/task/task_01jdx…`. With
-`handle_token` the id is known before the call: user 1000 and token `my_token` give `task-1000-my_token`, at
-`…/task/task_1000_my_token`. So subscribe first, then call.
+`handle_token` the id is known before the call: user 1000 and token `my_token` give `task-u1000-my_token`, at
+`…/task/task_u1000_my_token`. So subscribe first, then call.
 
 **Who asks** is the connection that sent the message; no argument says it. A person is asked for a password only when
 the message has the flag ALLOW_INTERACTIVE_AUTHORIZATION (`busctl` sets it unless told otherwise).
@@ -153,7 +153,7 @@ def _errors() -> list[str]:
     return [
         *lines,
         "",
-        "Mistakes in the call itself have the D-Bus specification's names: `org.freedesktop.DBus.Error.` and",
+        "Mistakes in the call itself have the D-Bus specification's names, `org.freedesktop.DBus.Error.…`:",
         "`UnknownObject`, `UnknownInterface`, `UnknownMethod`, `InvalidArgs`, `UnknownProperty`, `PropertyReadOnly`.",
         "",
     ]
