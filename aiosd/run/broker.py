@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import signal
 import socket
 import struct
@@ -236,24 +237,37 @@ class Broker:
         answer |= {"limits": started.limits, "left_out": list(started.left_out)}
         return answer, (started.control, started.pidfd)
 
+    def _supervisor(self, record: RunRecord) -> int | None:
+        """A pidfd of the run's shim, the caller's to close; None when it is gone.
+
+        Gone is also a zombie that nobody has waited for yet, and a process that merely has its number now.
+        """
+        if record.boot_id != self._boot_id:
+            return None
+        try:
+            pidfd = os.pidfd_open(record.pid)
+        except (OSError, OverflowError):
+            return None
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if poll.poll(0) or not _cgroup_of(record.pid).endswith("/" + record.unit):
+            os.close(pidfd)
+            return None
+        return pidfd
+
     def _alive(self, record: RunRecord) -> bool:
-        """Whether the run's shim is there: that very process, not another that has its number now."""
-        if record.pid == 0 or record.boot_id != self._boot_id:
-            return False
-        return _cgroup_of(record.pid).endswith("/" + record.unit)
+        pidfd = self._supervisor(record)
+        if pidfd is not None:
+            os.close(pidfd)
+        return pidfd is not None
 
     async def _attach(self, body: JsonObject) -> Answer:
         run = self._run(body)
         record, control = self._runs.read(run), self._controls.get(run)
         if record is None or control is None:
             raise Refusal(RefusalCode.GONE, "there is no such run any more")
-        try:
-            pidfd = os.pidfd_open(record.pid) if record.pid else -1
-        except ProcessLookupError:
-            pidfd = -1
-        if pidfd < 0 or not self._alive(record):
-            if pidfd >= 0:
-                os.close(pidfd)
+        pidfd = self._supervisor(record)
+        if pidfd is None:
             raise Refusal(RefusalCode.GONE, "the run's supervisor is gone")
         return {"pid": record.pid, "unit": record.unit, "active": run in self._live}, (os.dup(control), pidfd)
 
@@ -288,7 +302,7 @@ class Broker:
         run = self._run(body)
         record, live = self._runs.read(run), self._live.get(run)
         if live is not None:
-            if record is None or self._alive(record):
+            if record is not None and self._alive(record):
                 raise Refusal(RefusalCode.BUSY, "the run is still there")
             try:  # it has ended, systemd has not said so yet
                 async with asyncio.timeout(_REMOVED_SECONDS):
