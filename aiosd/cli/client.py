@@ -7,8 +7,7 @@ transport is D-Bus (`wire.py`) in the product and a scripted one in the tests.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from aiosd.cli import values
 from aiosd.cli.values import read, read_json
@@ -41,8 +40,7 @@ _INS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A method and the signature of what it is given."""
 
     interface: str
@@ -58,8 +56,7 @@ MEMBERS: Mapping[str, Member] = {
 """Every method that aiosctl calls, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A value of an options dictionary (a{sv}) with its D-Bus signature."""
 
     signature: str
@@ -69,16 +66,14 @@ class Option:
 Argument: TypeAlias = "str | int | list[str] | Mapping[str, Option]"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What a method answered. `fds` are the receiver's to close."""
 
     body: tuple[object, ...]
     fds: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """A signal of the daemon's main object."""
 
     name: str
@@ -103,8 +98,7 @@ def task_path(task_id: str) -> str:
 Options: TypeAlias = "dict[str, Option]"
 
 
-@dataclass(frozen=True, slots=True)
-class ListFilter:
+class ListFilter(NamedTuple):
     """Which tasks, and which page of them. `since` and `until` in µs since the epoch (0: open) ask the history."""
 
     status: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from dataclasses import dataclass, field
@@ -91,6 +92,8 @@ class Session:
         from aiosd.cli.client import TaskManagerClient
 
         async with self.connect_to(self) as transport:
+            gc.freeze()  # what is imported stays
+            gc.enable()
             yield TaskManagerClient(transport, self._asking)
 
     @contextlib.asynccontextmanager

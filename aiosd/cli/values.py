@@ -1,13 +1,13 @@
 """What the verbs see of the daemon: rows, pages and notices, and how they are read from untyped D-Bus bodies.
 
-A peer may answer anything, so every field is looked at; a surprise is a `Failure` with status PROTOCOL.
+A peer may answer anything, so every field is looked at; a surprise is a `Failure` with status PROTOCOL. Named tuples,
+not dataclasses: making those takes several times as long, and aiosctl pays for it at every start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import die
@@ -22,8 +22,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Largest JSON text that is taken from the daemon: half of what a D-Bus message can carry."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
+class TaskRow(NamedTuple):
     """A row of ListTasks. `percent` is -1 when unknown; `created` in µs since the epoch."""
 
     task_id: str
@@ -36,8 +35,7 @@ class TaskRow:
     created: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPage:
+class TaskPage(NamedTuple):
     """A page of tasks, of `total` that match."""
 
     tasks: tuple[TaskRow, ...]
@@ -45,8 +43,7 @@ class TaskPage:
     has_more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilityRow:
+class CapabilityRow(NamedTuple):
     """A row of ListCapabilities."""
 
     capability_id: str
@@ -55,8 +52,7 @@ class CapabilityRow:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactRow:
+class ArtifactRow(NamedTuple):
     """A row of ListArtifacts. `size` in bytes."""
 
     artifact_id: str
@@ -66,8 +62,7 @@ class ArtifactRow:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
+class StateChange(NamedTuple):
     """A StateChanged signal; `old` empty and `new` the first status for TaskNew, `new` empty for TaskRemoved."""
 
     task_id: str
@@ -77,8 +72,7 @@ class StateChange:
     phase: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEvent:
+class TaskEvent(NamedTuple):
     """An Event signal of a subscription."""
 
     event_id: str
@@ -86,8 +80,7 @@ class TaskEvent:
     data: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(NamedTuple):
     """A new task."""
 
     task_id: str
@@ -140,7 +133,10 @@ def artifact_row(row: Sequence[object]) -> ArtifactRow:
 
 def to_json(row: TaskRow | TaskPage | CapabilityRow | ArtifactRow | StateChange | TaskEvent | Created) -> JsonObject:
     """A value as --json shows it."""
-    return asdict(row)
+    fields = row._asdict()
+    if isinstance(row, TaskPage):
+        fields["tasks"] = [task._asdict() for task in row.tasks]
+    return fields
 
 
 def text_of(value: JsonValue | object) -> str:

@@ -62,14 +62,12 @@ def command(
 
 
 async def _list(session: Session, wanted: ListFilter, *, every: bool) -> None:
-    from dataclasses import replace
-
     found: list[TaskRow] = []
     async with session.connect() as client:
         page = await client.list_tasks(wanted)
         found += page.tasks
         while every and page.has_more and page.tasks:
-            page = await client.list_tasks(replace(wanted, offset=len(found)))
+            page = await client.list_tasks(wanted._replace(offset=len(found)))
             found += page.tasks
     whole = TaskPage(tuple(found), page.total, has_more=page.has_more)
     if session.json:

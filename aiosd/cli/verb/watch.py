@@ -86,12 +86,11 @@ async def _screen(
     session: Session, client: TaskManagerClient, wanted: ListFilter, changes: asyncio.Queue[StateChange]
 ) -> None:
     import asyncio
-    from dataclasses import replace
 
     with screen(session) as show:
         while True:
             height = max(screen_height() - 2, 1)
-            page = await client.list_tasks(replace(wanted, limit=min(height, 100)))
+            page = await client.list_tasks(wanted._replace(limit=min(height, 100)))
             show([*table(session, page.tasks, users=wanted.all_users), f"{page.total} tasks"])
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changes.get(), REFRESH_SECONDS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiosd.cli.main import main
+from aiosd.cli.main import run as run_aiosctl
 from tests.unit.cli.daemon import Daemon
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ class Ran:
         assert isinstance(found, dict)
         return found
 
+    def rows(self, key: str) -> list[Mapping[str, object]]:
+        """The list of objects at `key`."""
+        found = self.json[key]
+        assert isinstance(found, list)
+        return found
+
     @property
     def json_lines(self) -> list[Mapping[str, object]]:
         return [json.loads(line) for line in self.raw.splitlines()]
@@ -59,7 +65,7 @@ def aiosctl(daemon: Daemon, capsysbinary: pytest.CaptureFixture[bytes]) -> Calla
         yield daemon
 
     def run(*words: str) -> Ran:
-        status = main(words, connect)
+        status = run_aiosctl(words, connect)
         captured = capsysbinary.readouterr()
         return Ran(status, captured.out, captured.err.decode())
 

@@ -34,7 +34,7 @@ def methods() -> dict[str, Method]:
         for interface in tree.iter("interface"):
             comment = ""
             for element in interface:
-                if element.tag is ElementTree.Comment:
+                if callable(element.tag):  # a comment
                     comment = element.text or ""
                 elif element.tag == "method":
                     name, where = element.get("name", ""), interface.get("name", "")

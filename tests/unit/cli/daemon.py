@@ -1,4 +1,4 @@
-"""A task manager in memory behind the CLI's `Transport`: it holds every call to dbus/*.xml and lets a test script the rest."""
+"""A task manager in memory behind the CLI's `Transport`: it holds every call to dbus/*.xml; tests script the rest."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ class Daemon:
         given = body[-1] if body and isinstance(body[-1], Mapping) else {}
         plain = {name: option.value for name, option in given.items()}
         result = handler(*([task_id] if task_id else []), *words, **plain)
-        return await result if asyncio.iscoroutine(result) else result
+        reply = await result if asyncio.iscoroutine(result) else result
+        assert isinstance(reply, Reply)
+        return reply
 
     @contextlib.asynccontextmanager
     async def listen(self, names: tuple[str, ...], listener: Callable[[Notice], None]) -> AsyncIterator[None]:

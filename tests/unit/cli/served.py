@@ -18,7 +18,7 @@ from tests.unit.cli import contract
 from tests.unit.cli.daemon import ONE, Daemon
 
 if TYPE_CHECKING:
-    from aiosd.bus.connection import Signal
+    from aiosd.cli.client import Argument
 
 
 async def life(daemon: Daemon, task_id: str) -> None:
@@ -67,9 +67,10 @@ class Server:
         self.daemon.listeners.append(((name,), relay))
 
 
-def _unpacked(value: object) -> object:
+def _unpacked(value: object) -> Argument:
     if isinstance(value, dict):
         return {name: Option(each.signature, each.value) for name, each in value.items() if isinstance(each, Variant)}
+    assert isinstance(value, str | int | list)
     return value
 
 

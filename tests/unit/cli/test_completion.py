@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIST_TASKS = '{"type":"a(sosssuit)ub","data":[[["task-01a","/p","files.checksum","working","running",0,5,1]],1,false]}'
-LIST_CAPABILITIES = '{"type":"a(ssss)","data":[[["files.checksum","Sums: of a tree","low",""],["system.info.read","Info","public",""]]]}'
+LIST_CAPABILITIES = (
+    '{"type":"a(ssss)","data":[[["files.checksum","Sums: of a tree","low",""],'
+    '["system.info.read","Info","public",""]]]}'
+)
 
 
 @pytest.fixture
@@ -26,11 +29,12 @@ def programs(tmp_path: Path) -> Path:
     folder.mkdir()
     _script(
         folder / "aiosctl",
-        f'exec {sys.executable} -c "from aiosd.cli.main import main; import sys; sys.exit(main())" "$@"',
+        f'exec {sys.executable} -c "from aiosd.cli.main import main; import sys; main()" "$@"',
     )
     _script(
         folder / "busctl",
-        f"echo \"$@\" >> {tmp_path}/calls\ncase \"$*\" in *ListTasks*) echo '{LIST_TASKS}';; *) echo '{LIST_CAPABILITIES}';; esac",
+        f'echo "$@" >> {tmp_path}/calls\n'
+        f"case \"$*\" in *ListTasks*) echo '{LIST_TASKS}';; *) echo '{LIST_CAPABILITIES}';; esac",
     )
     return folder
 

@@ -43,8 +43,8 @@ def test_calls_are_those_of_the_interface(name: str) -> None:
 
 def _modules_after(*words: str) -> set[str]:
     code = (
-        "import sys\nfrom aiosd.cli.main import main\ntry:\n    main(sys.argv[1:])\n"
-        "finally:\n    sys.stdout.flush(); print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
+        "import sys\nfrom aiosd.cli.main import run\nrun(sys.argv[1:])\n"
+        "sys.stdout.flush(); print('\\n' + ' '.join(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(done.stderr.splitlines()[-1].split())

@@ -63,6 +63,6 @@ def test_once(aiosctl: Callable[..., Ran], daemon: Daemon, group: Path) -> None:
 def test_json(aiosctl: Callable[..., Ran], daemon: Daemon, group: Path) -> None:
     daemon.add(ONE, run={"unit": "aios-task-r.scope", "control_group": GROUP})
     daemon.add(TWO, "pending")
-    (row,) = aiosctl("top", "--once", "--json").json["tasks"]  # type: ignore[misc]  # object: fails on what is no list
+    (row,) = aiosctl("top", "--once", "--json").rows("tasks")
     assert row["memory_bytes"] == 1048576
     assert row["control_group"] == GROUP

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aiosd.model.jsontext import JsonObject
     from tests.unit.cli.conftest import Ran
 
     Aiosctl = Callable[..., Ran]
@@ -228,7 +229,8 @@ class TestShow:
             run={"unit": "aios-task-r.scope", "control_group": "/aios.slice/aios-tasks.slice/aios-task-r.scope",
                  "limits": {"memory_max": 268435456, "cpu_quota_percent": 20, "tasks_max": 16}},
             exit={"signal": "SIGKILL", "oom_kill": True, "usage": {"cpu_usec": 1500000, "memory_peak": 268435456}},
-            result={"a": [1]}, state_history=[{"state": "pending", "phase": "queued", "timestamp": "2026-03-01T10:00:00Z"}],
+            result={"a": [1]},
+            state_history=[{"state": "pending", "phase": "queued", "timestamp": "2026-03-01T10:00:00Z"}],
         )  # fmt: skip
         out = aiosctl("show", "last").out
         for line in (
@@ -339,7 +341,7 @@ class TestWait:
     def test_exits_with_the_tasks_status(
         self, aiosctl: Aiosctl, daemon: Daemon, task: dict[str, str], status: int
     ) -> None:
-        daemon.add(ONE, **task)  # type: ignore[arg-type]  # a table of JSON values
+        daemon.add(ONE, **task)
         assert aiosctl("wait", ONE).status == status
         assert aiosctl("wait", ONE, "--json").json["status"] == task["status"]
 
@@ -407,7 +409,10 @@ class TestSteering:
         assert aiosctl("retry", ONE, "--wait").status == 7
 
     def test_answer_is_typed_by_the_questions_schema(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
-        schema = {"type": "object", "properties": {"count": {"type": "integer"}, "yes": {"type": "boolean"}}}
+        schema: JsonObject = {
+            "type": "object",
+            "properties": {"count": {"type": "integer"}, "yes": {"type": "boolean"}},
+        }
         daemon.add(ONE, "input_required", question={"interaction": 1, "prompt": "How many?", "schema": schema})
         assert aiosctl("answer", ONE, "count=3", "yes=no").status == 0
         assert daemon.tasks[ONE]["answered"] == {"count": 3, "yes": False}
@@ -506,8 +511,8 @@ class TestCapabilities:
         ran = aiosctl("capability", "check", str(bad), "--json")
         assert ran.status == 65
         assert ran.json["valid"] is False
-        (problem,) = ran.json["problems"]  # type: ignore[misc]  # object: the test would fail on what is no list
-        assert (problem["line"], problem["key"]) == (4, "level")  # type: ignore[has-type]  # as above
+        (problem,) = ran.rows("problems")
+        assert (problem["line"], problem["key"]) == (4, "level")
         assert f"{bad}:4: error: level: " in aiosctl("capability", "check", str(bad)).err
         assert aiosctl("capability", "check", str(tmp_path / "none")).status == 66
         assert daemon.calls == []

@@ -93,7 +93,7 @@ def test_columns_are_cut_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_colours(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], terminal: bool, when: ColorWhen, colored: bool
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, terminal: bool, when: ColorWhen, colored: bool
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in variables.items():
