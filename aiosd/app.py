@@ -28,6 +28,7 @@ from aiosd.core.control import Control
 from aiosd.core.creation import Creation
 from aiosd.core.events import EventHub
 from aiosd.core.manager import Manager
+from aiosd.core.protocol_operations import ProtocolOperations
 from aiosd.core.recovery import Recoverer
 from aiosd.core.registry import Registry
 from aiosd.core.scheduler import Scheduler
@@ -100,6 +101,7 @@ class Daemon:
                     ),
                     ContentOperations(database, authorizer, blobs, self._launcher_state),
                     SubscriptionOperations(database, authorizer),
+                    ProtocolOperations(self._settings),
                     ServiceOperations(
                         database, self._registry, authorizer, self._settings, launcher, path, self._reload
                     ),

@@ -106,6 +106,9 @@ _ROWS = (
     _op("capability.get", wire.CapabilityRef, Access.PUBLIC, (MANAGER, "GetCapability"), "One capability's manifest"),
     _op("service.status", wire.Empty, Access.PUBLIC, (MANAGER, "GetStatus"), "What the daemon is doing"),
     _op("service.reload", wire.Empty, Access.MANAGE, (MANAGER, "Reload"), "Read configuration and manifests again"),
+    _op("initialize", wire.Initialize, Access.PUBLIC, None, "Agree on a version, and learn what the service can do"),
+    _op("initialized", wire.Empty, Access.PUBLIC, None, "The client is ready (a notification)"),
+    _op("shutdown", wire.Shutdown, Access.OWN, None, "End the client's session: its subscriptions; tasks run on"),
 )
 
 OPERATIONS: Mapping[str, Operation] = {row.name: row for row in _ROWS}

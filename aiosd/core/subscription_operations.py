@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonValue
     from aiosd.store.database import Database
 
-MAX_MISSED = 10_000
-"""Events that one `resubscribe` answers at most; with more, the answer says `more` and the client asks again."""
-
 
 class SubscriptionOperations:
     """`task.subscribe`, `.resubscribe`, `.unsubscribe`."""
@@ -46,7 +43,8 @@ class SubscriptionOperations:
         return Reply(await self._grant(caller, params))
 
     async def resubscribe(self, caller: Caller, params: wire.TaskResubscribe) -> Reply:
-        """Grant one, with the events since `last_event_id` that it would have delivered."""
+        """Grant one, with the events since `last_event_id` that it would have delivered. With more than `limit` of
+        them the answer says `more`, and the client asks again from the answer's own `last_event_id`."""
         last = event_sequence(params.last_event_id)
         if last is None:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is not the id of an event", field="last_event_id")
@@ -54,12 +52,12 @@ class SubscriptionOperations:
         subscription = granted(body, after=last)
         task_id = params.task_id or None
         found = await self._database.read(
-            lambda db: journal.events_after(db, last, task_id=task_id, uid=subscription.uid, limit=MAX_MISSED + 1)
+            lambda db: journal.events_after(db, last, task_id=task_id, uid=subscription.uid, limit=params.limit + 1)
         )
-        missed = found[:MAX_MISSED]
+        missed = found[: params.limit]
         body["missed_events"] = [_shown(event) for event in missed if subscription.wants(event)]
         body["last_event_id"] = missed[-1].id if missed else params.last_event_id
-        body["more"] = len(found) > MAX_MISSED
+        body["more"] = len(found) > params.limit
         return Reply(body)
 
     async def unsubscribe(self, _caller: Caller, params: wire.SubscriptionRef) -> Reply:

@@ -189,9 +189,10 @@ class TaskSubscribe(Wire):
 
 
 class TaskResubscribe(TaskSubscribe):
-    """`aios/task.resubscribe`."""
+    """`aios/task.resubscribe`. `limit`: missed events that one answer holds at most."""
 
     last_event_id: Annotated[str, Field(max_length=64)]
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 10_000
 
 
 class SubscriptionRef(Wire):
@@ -226,3 +227,28 @@ class CapabilityList(Wire):
 
 class Empty(Wire):
     """No parameters."""
+
+
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){0,3}$")]
+
+
+class ClientInfo(Wire):
+    """Who the client says that it is; shown in logs, believed by nobody."""
+
+    name: Line = ""
+    version: Line = ""
+
+
+class Initialize(Wire):
+    """`aios/initialize`. `interactive`: on a connection that stays, whether its calls may ask the person behind it."""
+
+    protocol_version: Version | None = None
+    supported_versions: Annotated[list[Version], Field(max_length=32)] = []
+    client_info: ClientInfo = ClientInfo()
+    interactive: bool = False
+
+
+class Shutdown(Wire):
+    """`aios/shutdown`: the client takes its leave."""
+
+    reason: Line = "client_exit"
