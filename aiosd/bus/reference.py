@@ -1,6 +1,6 @@
 """Writes docs/dbus.md from dbus/*.xml, the error table and the operation table.
 
-`python -m aiosd.bus.reference docs/dbus.md`. What stands between the two transcript marks is kept as it is: it is recorded
+`python -m aiosd.bus.reference docs/dbus.md`. What stands between the two transcript marks is kept: it is recorded
 on a booted system. A test fails when the file is older than its sources.
 """
 

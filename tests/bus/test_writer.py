@@ -104,3 +104,30 @@ def test_a_descriptor_may_be_closed_as_soon_as_it_is_sent(private_bus: PrivateBu
         assert os.read(descriptor, 100) == b"through"
     finally:
         os.close(descriptor)
+
+
+def test_a_connection_leaves_no_descriptor_behind(private_bus: PrivateBus) -> None:
+    async def scenario() -> None:
+        async with SystemBus() as first:
+            before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, and opens nothing else
+            for _ in range(10):
+                async with SystemBus() as bus:
+                    assert bus.unique_name != first.unique_name
+                    await bus.call(Call("org.freedesktop.DBus", "/", "org.freedesktop.DBus", "GetId"))
+            assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+    run_for(20, scenario())
+
+
+def test_no_bus_is_a_connection_error(private_bus: PrivateBus) -> None:
+    private_bus.kill()
+
+    async def scenario() -> None:
+        for address in (private_bus.address, "unix:path=/nonexistent/bus", "nonsense", "carrier-pigeon:x=y"):
+            try:
+                async with SystemBus(address):
+                    raise AssertionError(f"{address} let us in")
+            except ConnectionError as error:
+                assert address in str(error)
+
+    run_for(20, scenario())
