@@ -13,7 +13,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 def _words(path: Path) -> list[list[str]]:
     try:
-        return [line.split() for line in path.read_text("ascii").splitlines()]
+        return [line.split() for line in path.read_text("utf-8").splitlines()]
     except (OSError, ValueError):
         return []
 

@@ -30,8 +30,10 @@ def main() -> None:
     syscalls.set_name("aios-forkserver")
     # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # A collection would touch, and so copy, what a shim shares with us; a shim is too short a program to need one.
     gc.collect()
     gc.freeze()
+    gc.disable()
     with socket.socket(fileno=int(sys.argv[1])) as sock:
         while _serve_one(sock):
             pass

@@ -96,6 +96,7 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
         private_tmp=bounded,
         private_ipc=bounded,
         private_network=capability.network is Network.NONE,
+        route_sockets_only=capability.network is Network.NETLINK,
         hidden=() if whole else _HIDDEN,
         home=None if whole else shown,
         home_writable=capability.home is HomeView.READ_WRITE,

@@ -12,7 +12,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
-from aiosd.run import sandbox
+from aiosd.run import sandbox, seccomp
 
 if TYPE_CHECKING:
     from aiosd.run.spec import ShimSpec
@@ -57,6 +57,8 @@ def become_program(spec: ShimSpec, pipes: Pipes) -> None:
         os.chdir(spec.view.scratch)
         sandbox.limit_resources(spec.open_files)
         sandbox.drop_privileges(spec.account, keep_capabilities=spec.keep_capabilities)
+        if spec.view.route_sockets_only:
+            seccomp.leave_only_route_sockets()
         os.write(report, READY)
         attempt = os.read(_GATE_FD, 64)
         if attempt:

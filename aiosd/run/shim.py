@@ -59,7 +59,7 @@ def run(spec: ShimSpec, fds: Sequence[int]) -> None:
 def _shield_from_oom() -> None:
     """When memory runs out the program must go, not the one who reports it (proc(5), oom_score_adj)."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="utf-8")
 
 
 def _journal(spec: ShimSpec) -> Journal:

@@ -30,13 +30,15 @@ class View:
     """What the program sees of the system. Paths are absolute.
 
     `hidden` directories appear empty; `home` is shown in them (or in its own place) when it is not None. `writable`
-    are the exceptions to `read_only`. `scratch_max`: bytes of the run's own file system, None for a plain directory.
+    are the exceptions to `read_only`. `route_sockets_only`: the network may be looked at, not used (`seccomp.py`).
+    `scratch_max`: bytes of the run's own file system, None for a plain directory.
     """
 
     read_only: bool
     private_tmp: bool
     private_ipc: bool
     private_network: bool
+    route_sockets_only: bool
     hidden: tuple[str, ...]
     home: str | None
     home_writable: bool

@@ -120,6 +120,7 @@ class Rig:
                 private_tmp=False,
                 private_ipc=False,
                 private_network=False,
+                route_sockets_only=False,
                 hidden=(),
                 home=None,
                 home_writable=False,

@@ -11,7 +11,7 @@ import pytest
 
 from aiosd.model.manifest import HomeView
 from aiosd.run.syscalls import Account
-from tests.unit.run.shimrig import UID
+from tests.unit.run.shimrig import PYTHON, UID
 
 if TYPE_CHECKING:
     from tests.unit.run.shimrig import Rig
@@ -78,6 +78,27 @@ def test_its_network_is_a_loopback_of_its_own(rig: Rig) -> None:
     run = rig.start(rig.python(code, view={"private_network": True})).go()
     assert run.wait().exit_status == 0, run.stderr()
     assert run.stdout() == b"['lo']\nup\n"
+
+
+def test_a_network_that_may_only_be_looked_at(rig: Rig) -> None:
+    code = (
+        "import socket, os, ctypes\n"
+        "def make(*a):\n"
+        "  try: socket.socket(*a).close(); return 'made'\n"
+        "  except OSError as error: return os.strerror(error.errno)\n"
+        "print(make(16, 3, 0), make(16, 3, 4), make(2, 1), make(10, 2), make(1, 1), make(17, 3), sep='|')\n"
+        "a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9).decode())\n"
+        "print('lo' in [name for _, name in socket.if_nameindex()])\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "for number in (425, 438, 0x40000000 + 41):\n"
+        "  print(libc.syscall(number, 2, 1, 0), os.strerror(ctypes.get_errno()))\n"
+    )
+    run = rig.start(rig.spec([PYTHON, "-I", "-c", code], view={"route_sockets_only": True})).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    no = "Address family not supported by protocol"
+    refused = "-1 Operation not permitted"
+    expected = [f"made|{no}|{no}|{no}|{no}|{no}", "pair", "True", refused, refused, refused]
+    assert run.stdout().decode().splitlines() == expected
 
 
 def test_a_read_only_view_leaves_the_scratch_directory_and_tmp(rig: Rig) -> None:
