@@ -20,7 +20,7 @@ from aiosd.bus.interfaces import INTROSPECTABLE, PEER, STANDARD, introspection
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
-from aiosd.bus.values import MAX_STRING
+from aiosd.bus.values import MAX_STRING, rows_of
 from aiosd.core.operations import MANAGER, TASK
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 STANDARD_ERROR = "org.freedesktop.DBus.Error."
 _GONE = frozenset({f"{STANDARD_ERROR}NameHasNoOwner", f"{STANDARD_ERROR}Disconnected"})
 _HIDDEN = frozenset({ErrorKind.TASK_NOT_FOUND, ErrorKind.PERMISSION_DENIED, ErrorKind.INTERACTIVE_AUTH_REQUIRED})
+
+MAX_MISSED_BYTES = 8 * 1024 * 1024
+"""Most JSON that Resubscribe answers; a message on the system bus may have 32 MiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -193,17 +196,31 @@ class Dispatcher:
         """The core decides and names the scope; this door keeps the subscription and loses nothing meanwhile."""
         self._subscriptions.check_room(sender)
         with self._subscriptions.recording() as recording:
-            reply = await self._ask(member, caller, params)
-        missed = reply.body.get("missed_events")
-        after = _last_sequence(missed, params.get("last_event_id"))
-        if recording.overflowed and missed is not None:
+            body = await self._granted(member, caller, params)
+        if recording.overflowed and "missed_events" in body:
             raise AiosError(ErrorKind.BUSY, "too much happened meanwhile; ask again")
-        subscription, recorded = granted(reply.body, after=after), tuple(recording.events)
+        named = body.get("last_event_id")
+        after = event_sequence(named) if isinstance(named, str) else None
+        subscription, recorded = granted(body, after=after or 0), tuple(recording.events)
 
         def start() -> None:
             self._subscriptions.start(sender, subscription, recorded)
 
-        return Outcome(method.gives, member.encode(reply.body), afterwards=start)
+        return Outcome(method.gives, member.encode(body), afterwards=start)
+
+    async def _granted(self, member: Member, caller: Caller, params: JsonObject) -> JsonObject:
+        """The core's answer, with all that was missed: it tells that in pages."""
+        body = (await self._ask(member, caller, params)).body
+        missed = rows_of(body, "missed_events")
+        size = len(dump(list(missed)))
+        while body.get("more") is True:
+            if size > MAX_MISSED_BYTES:
+                raise AiosError(ErrorKind.BUSY, "too much was missed for one answer", field="last_event_id")
+            body = (await self._ask(member, caller, {**params, "last_event_id": body["last_event_id"]})).body
+            page = rows_of(body, "missed_events")
+            size += len(dump(list(page)))
+            missed += page
+        return {**body, "missed_events": list(missed)} if "missed_events" in body else body
 
     async def _unsubscribe(
         self, member: Member, method: Method, caller: Caller, sender: str, params: JsonObject
@@ -275,13 +292,6 @@ def _method(call: MethodCall, own: Interface | None) -> tuple[Interface, Method]
         if method is not None:
             return interface, method
     raise StandardError("UnknownMethod", "the interface does not have that method")
-
-
-def _last_sequence(missed: object, last_event_id: object) -> int:
-    """Number of the last event that the client has: the last missed one, else the one that it named."""
-    last = missed[-1].get("id") if isinstance(missed, list) and missed and isinstance(missed[-1], dict) else None
-    named = [event_sequence(text) for text in (last, last_event_id) if isinstance(text, str)]
-    return max((number for number in named if number is not None), default=0)
 
 
 class _Descriptors:

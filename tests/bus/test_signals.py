@@ -13,7 +13,7 @@ from aiosd.bus.connection import BusCallError, SystemBus, Variant
 from aiosd.bus.signals import Coalescer
 from aiosd.core.operations import MANAGER, TASK, Reply
 from aiosd.model.event import Event, Kind, Source, StateChange
-from aiosd.model.ids import event_id
+from aiosd.model.ids import event_id, event_sequence
 from aiosd.model.subscription import Subscription, granted
 from tests.bus.fake_core import PRIVATE, TASK_ID, FakeCore, manager_call, served
 from tests.bus.running import run_for
@@ -21,9 +21,10 @@ from tests.bus.running import run_for
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from aiosd.auth.caller import Caller
     from aiosd.bus.connection import Signal
     from aiosd.bus.message import BusValue
-    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.jsontext import JsonObject, JsonValue
     from tests.bus.conftest import PrivateBus
 
 PATH = "/org/aios/TaskManager/task/" + TASK_ID.replace("-", "_")
@@ -172,6 +173,7 @@ def test_nothing_is_missed_and_nothing_repeated_while_a_subscription_is_made(pri
         body: JsonObject = {
             "subscription_id": "sub-1", "task_id": "", "uid": UID, "events": [],
             "missed_events": [{"id": event_id(4), "event": "task.log", "data": {}}],
+            "last_event_id": event_id(4), "more": False,
         }  # fmt: skip
         core = FakeCore(gates={"task.resubscribe": gate}, answers={"task.resubscribe": Reply(body)})
         async with served(core), listening() as (follower, ear):
@@ -188,6 +190,41 @@ def test_nothing_is_missed_and_nothing_repeated_while_a_subscription_is_made(pri
         assert isinstance(missed, list)
         assert [row[0] for row in missed] == [event_id(4)]
         assert [number for _, number in ear.events()] == [event_id(5), event_id(6)]
+
+    run_for(10, scenario())
+
+
+class PagingCore(FakeCore):
+    """Tells two missed events a page, as the real core tells a thousand."""
+
+    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+        if name != "task.resubscribe":
+            return await super().invoke(name, caller, params)
+        first = (event_sequence(str(params["last_event_id"])) or 0) + 1
+        missed: list[JsonValue] = [
+            {"id": event_id(number), "event": "task.log", "data": {}} for number in range(first, min(first + 2, 8))
+        ]
+        last = min(first + 1, 7)
+        return Reply(
+            {
+                "subscription_id": f"sub-{first}", "task_id": "", "uid": UID, "events": [], "missed_events": missed,
+                "last_event_id": event_id(last), "more": last < 7,
+            }
+        )  # fmt: skip
+
+
+def test_all_that_was_missed_comes_in_one_answer(private_bus: PrivateBus) -> None:
+    async def scenario() -> None:
+        core = PagingCore()
+        async with served(core) as (_, door), listening() as (follower, ear):
+            answer = await follower.call(manager_call("Resubscribe", "ssa{sv}", "", event_id(2), {}))
+            core.publish(event(7, Kind.LOG), event(8, Kind.LOG))
+            await settle(follower)
+            assert len(door.subscriptions) == 1
+        missed = answer.body[1]
+        assert isinstance(missed, list)
+        assert [row[0] for row in missed] == [event_id(number) for number in range(3, 8)]
+        assert ear.events() == [(answer.text(), event_id(8))]
 
     run_for(10, scenario())
 
