@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RESTART_TIMEOUT = 30.0
 """Seconds that a vanished daemon has to come back."""
 _RESTART_PAUSE = 1.0
+_SETTLED = 5.0
+"""Seconds after which a wait that ended badly had reached a daemon."""
 
 
 class View(Protocol):
@@ -51,13 +53,17 @@ async def until_final(client: TaskManagerClient, task_id: str, view: View | None
         try:
             return await client.wait(task_id)
         except Failure as failure:
-            # A wait that lasted means that the daemon had been back.
-            if gone_since is None or loop.time() - asked > RESTART_TIMEOUT:
-                gone_since = loop.time()
-            if failure.status != ExitStatus.UNAVAILABLE or loop.time() - gone_since > RESTART_TIMEOUT:
+            if failure.status != ExitStatus.UNAVAILABLE:
                 raise
-            if view is not None and asked >= gone_since - _RESTART_PAUSE:
-                view.note("aiosd went away; the task goes on, waiting for aiosd to come back")
+            now = loop.time()
+            if now - asked > _SETTLED:  # it had been back in between
+                gone_since = None
+            if gone_since is None:
+                gone_since = now
+                if view is not None:
+                    view.note("aiosd went away; the task goes on, waiting for aiosd to come back")
+            elif now - gone_since > RESTART_TIMEOUT:
+                raise
             await asyncio.sleep(_RESTART_PAUSE)
 
 

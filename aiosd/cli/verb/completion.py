@@ -47,8 +47,10 @@ _aiosctl() {
             file) files=(-g '*') ;;
         esac
     done < <(aiosctl __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( $#found )) && _describe -V aiosctl found
-    (( $#files )) && _files $files
+    local ret=1
+    (( $#found )) && _describe -V aiosctl found && ret=0
+    (( $#files )) && _files $files && ret=0
+    return ret
 }
 if [[ $funcstack[1] == _aiosctl ]]; then
     _aiosctl "$@"

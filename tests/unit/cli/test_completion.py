@@ -124,8 +124,31 @@ def test_fish(programs: Path, tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["files.checksum\tSums: of a tree", "pause\tHold tasks where they are"]
 
 
+_ZSH = """
+compdef() { :; }
+_describe() { print -rl -- "${(@P)3}"; }
+_files() { print -r -- "files $*"; }
+source "$1"; shift
+words=("$@"); CURRENT=$#
+_aiosctl
+"""
+
+
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
-def test_zsh_reads_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["aiosctl", "run", "f"], ["files.checksum:Sums: of a tree"]),
+        (["aiosctl", "capability", "check", ""], ["files -g *"]),
+        (["aiosctl", "list", "--sort", "p"], ["priority"]),
+    ],
+)
+def test_zsh(programs: Path, tmp_path: Path, words: list[str], offered: list[str]) -> None:
+    """The script with zsh's own completion functions replaced by ones that print what they are given."""
     script = tmp_path / "_aiosctl"
     script.write_text(SCRIPTS["zsh"])
-    subprocess.run(["zsh", "-f", "-n", str(script)], check=True)
+    done = subprocess.run(
+        ["zsh", "-f", "-c", _ZSH, "zsh", str(script), *words],
+        env=_environment(programs), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout.splitlines(), done.stderr) == (offered, "")

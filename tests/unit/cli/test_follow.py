@@ -1,0 +1,63 @@
+"""Following outlives the daemon: a task goes on while aiosd is away, and so does whoever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.cli import follow
+from aiosd.cli.client import Reply, TaskManagerClient
+from aiosd.cli.exit_status import ExitStatus
+from aiosd.cli.failure import Failure, of_dbus
+from tests.unit.cli.daemon import ONE, Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.unit.cli.conftest import Ran
+
+
+@contextlib.asynccontextmanager
+async def _nobody() -> AsyncIterator[None]:
+    yield
+
+
+def _away(daemon: Daemon, times: int) -> None:
+    """Wait ends that often as it does when the daemon dies: the bus answers in its place."""
+    wait, left = daemon._Wait, [times]
+
+    async def answer(task_id: str, **_: object) -> Reply:
+        if left[0]:
+            left[0] -= 1
+            raise of_dbus("org.freedesktop.DBus.Error.NoReply", "Message recipient disconnected from message bus")
+        return await wait(task_id)
+
+    daemon._Wait = answer  # type: ignore[method-assign]  # a scripted answer
+
+
+def test_a_restart_is_waited_for(aiosctl: Callable[..., Ran], daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_RESTART_PAUSE", 0.01)
+    daemon.add(ONE, "completed")
+    _away(daemon, 3)
+    ran = aiosctl("watch", ONE)
+    assert (ran.status, ran.err.splitlines()[-1]) == (0, f"{ONE} completed")
+    assert ran.err.count("aiosd went away") == 1
+
+
+def test_but_not_for_ever(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_RESTART_PAUSE", 0.01)
+    monkeypatch.setattr(follow, "RESTART_TIMEOUT", 0.1)
+    daemon.add(ONE, "completed")
+    _away(daemon, 1000)
+    with pytest.raises(Failure) as caught:
+        asyncio.run(follow.until_final(TaskManagerClient(daemon, _nobody), ONE))
+    assert caught.value.status == ExitStatus.UNAVAILABLE
+
+
+def test_a_refusal_is_final(daemon: Daemon) -> None:
+    with pytest.raises(Failure) as caught:
+        asyncio.run(follow.until_final(TaskManagerClient(daemon, _nobody), ONE))
+    assert caught.value.status == ExitStatus.NOT_FOUND
