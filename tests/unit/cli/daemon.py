@@ -93,6 +93,8 @@ class Daemon:
                 listener(Notice(name, body))
 
     def event(self, task_id: str, kind: str, **data: JsonValue) -> None:
+        if "progress" in data:
+            self.tasks[task_id]["progress"] = data["progress"]  # so that one who comes late sees it, too
         if task_id in self.subscribed:
             self.emit("Event", f"sub-{task_id}", "evt-1", kind, dump({"task_id": task_id, **data}))
 
