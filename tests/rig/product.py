@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.rig import host
+from tests.rig.commands import CommandFailed
 
 if TYPE_CHECKING:
     from tests.rig.commands import Box
@@ -24,7 +25,7 @@ def stage(directory: Path) -> Path:
 def deploy(box: Box, *, start: bool = True) -> None:
     """Install this checkout into the box and, with `start`, wait until the daemon says that it is ready.
 
-    May be repeated, as an upgrade. Raises `commands.CommandFailed` with the unit's status when the daemon does not
+    May be repeated, as an upgrade. Raises `CommandFailed` with the journal when the daemon does not
     come up.
     """
     with tempfile.TemporaryDirectory(prefix="aiosd-stage-") as scratch:
@@ -36,4 +37,9 @@ def deploy(box: Box, *, start: bool = True) -> None:
     box.run("tar", "-C", "/", "--no-overwrite-dir", "--keep-directory-symlink", "-x", input=archive)
     activate = (host.CHECKOUT / "packaging/activate").read_text()
     arguments = [] if start else ["--no-start"]
-    box.run("sh", "-s", "--", *arguments, input=activate)
+    done = box.run("sh", "-s", "--", *arguments, input=activate, check=False, timeout=180)
+    if done.returncode != 0:
+        journal = box.sh("journalctl --no-pager --lines=40 -u aiosd -u aios-launcher", check=False)
+        raise CommandFailed(
+            done.returncode, "packaging/activate", done.stdout, f"{done.stderr}\n--- journal\n{journal}"
+        )
