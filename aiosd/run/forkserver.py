@@ -17,6 +17,7 @@ import sys
 import traceback
 
 from aiosd.run import shim, syscalls
+from aiosd.run.rehearsal import rehearse
 from aiosd.run.spec import Descriptor, ShimSpec, decode
 
 SPEC_MAX = 192 * 1024
@@ -30,6 +31,7 @@ def main() -> None:
     syscalls.set_name("aios-forkserver")
     # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    rehearse()
     # A collection would touch, and so copy, what a shim shares with us; a shim is too short a program to need one.
     gc.collect()
     gc.freeze()

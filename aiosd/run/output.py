@@ -30,6 +30,10 @@ class Journal:
         except OSError:
             self._connected = False
 
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
     def send(self, stream: str, line: bytes) -> None:
         """One message. Never blocks; a full journal loses it."""
         if not self._connected:
