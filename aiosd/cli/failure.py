@@ -27,6 +27,11 @@ class Failure(Exception):
         self.error_id = error_id
         self.kind = kind
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether the daemon is away, perhaps to come back."""
+        return self.status == ExitStatus.UNAVAILABLE or self.kind is ErrorKind.SHUTTING_DOWN
+
     def wire(self) -> dict[str, JsonValue]:
         """The error object of --json: JSON-RPC's shape; `code` only where the daemon's table has one."""
         data: dict[str, JsonValue] = {"error_id": self.error_id, "exit_status": self.status}

@@ -6,9 +6,9 @@ again, and nothing is shown twice because the log offsets stay here.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
-from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import Failure
 from aiosd.cli.logs import LogPump
 
@@ -42,29 +42,46 @@ class View(Protocol):
         """Something that the person should know."""
 
 
-async def until_final(client: TaskManagerClient, task_id: str, view: View | None = None) -> JsonObject:
-    """The task once it is final, across restarts of the daemon."""
-    import asyncio
+class Patience:
+    """How long a daemon that went away is waited for."""
 
-    loop = asyncio.get_running_loop()
-    gone_since: float | None = None
+    def __init__(self, view: View | None = None) -> None:
+        """`view`: where the person is told."""
+        self._view = view
+        self._gone_since: float | None = None
+        self._asked = time.monotonic()
+
+    def asking(self) -> None:
+        """Something is about to be asked that takes long."""
+        self._asked = time.monotonic()
+
+    async def after(self, failure: Failure) -> None:
+        """Wait a moment before the next try; raises `failure` when it is another, or there have been enough tries."""
+        import asyncio
+
+        if not failure.is_absence:
+            raise failure
+        now = time.monotonic()
+        if now - self._asked > _SETTLED:  # it had been back in between
+            self._gone_since = None
+        if self._gone_since is None:
+            self._gone_since = now
+            if self._view is not None:
+                self._view.note("aiosd went away; the task goes on, waiting for aiosd to come back")
+        elif now - self._gone_since > RESTART_TIMEOUT:
+            raise failure
+        await asyncio.sleep(_RESTART_PAUSE)
+
+
+async def until_final(client: TaskManagerClient, task_id: str) -> JsonObject:
+    """The task once it is final, across restarts of the daemon."""
+    patience = Patience()
     while True:
-        asked = loop.time()
+        patience.asking()
         try:
             return await client.wait(task_id)
         except Failure as failure:
-            if failure.status != ExitStatus.UNAVAILABLE:
-                raise
-            now = loop.time()
-            if now - asked > _SETTLED:  # it had been back in between
-                gone_since = None
-            if gone_since is None:
-                gone_since = now
-                if view is not None:
-                    view.note("aiosd went away; the task goes on, waiting for aiosd to come back")
-            elif now - gone_since > RESTART_TIMEOUT:
-                raise
-            await asyncio.sleep(_RESTART_PAUSE)
+            await patience.after(failure)
 
 
 async def follow(client: TaskManagerClient, task_id: str, view: View, *, output: bool) -> JsonObject:
@@ -72,14 +89,24 @@ async def follow(client: TaskManagerClient, task_id: str, view: View, *, output:
     import asyncio
 
     ended = asyncio.Event()
-    async with client.events(task_id, (), view.event):
-        view.task(await client.get(task_id))  # after subscribing, so that nothing falls in between
-        async with asyncio.TaskGroup() as group:
-            if output:
-                group.create_task(_pump(client, task_id, view, ended))
-            task = await until_final(client, task_id, view)
-            ended.set()
+    async with asyncio.TaskGroup() as group:
+        if output:
+            group.create_task(_pump(client, task_id, view, ended))
+        task = await _show(client, task_id, view)
+        ended.set()
     return task
+
+
+async def _show(client: TaskManagerClient, task_id: str, view: View) -> JsonObject:
+    patience = Patience(view)
+    while True:
+        patience.asking()
+        try:
+            async with client.events(task_id, (), view.event):
+                view.task(await client.get(task_id))  # after subscribing, so that nothing falls in between
+                return await client.wait(task_id)
+        except Failure as failure:
+            await patience.after(failure)
 
 
 async def _pump(client: TaskManagerClient, task_id: str, view: View, ended: asyncio.Event) -> None:

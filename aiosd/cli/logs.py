@@ -93,7 +93,12 @@ class LogPump:
         """Open the logs of attempts that have begun since; the first time, only of the present one."""
         if self._only and self._shown:
             return
-        present = self._only or integer_at(await self._client.get(self._task_id), "attempt") or 0
+        try:
+            present = self._only or integer_at(await self._client.get(self._task_id), "attempt") or 0
+        except Failure as failure:
+            if failure.is_absence:
+                return  # what is open stays readable; the next look asks again
+            raise
         begin = self._shown + 1 if self._shown else present
         for attempt in range(max(begin, 1), present + 1):
             self._drain()
@@ -109,7 +114,7 @@ class LogPump:
             except Failure as failure:
                 for _, reader in opened:
                     reader.__exit__()
-                if failure.status in _NOT_THERE_YET:
+                if failure.status in _NOT_THERE_YET or failure.is_absence:
                     return False
                 raise
         self._open.close()

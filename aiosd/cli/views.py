@@ -84,7 +84,8 @@ class Progress:
         percent = progress.get("percent")
         if isinstance(percent, int | float) and not isinstance(percent, bool):
             self.percent = max(0, min(100, round(percent)))
-        self.message = one_line(string_at(progress, "message")) or self.message
+        summary = object_at(progress, "summary")
+        self.message = one_line(string_at(progress, "message") or string_at(summary, "summary")) or self.message
 
 
 def remark(event: TaskEvent) -> str:

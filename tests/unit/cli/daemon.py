@@ -107,6 +107,11 @@ class Daemon:
         if self._changed is not None:
             self._changed.set()
 
+    def break_waits(self) -> None:
+        """Who waits is refused now, by `refusals`."""
+        if self._changed is not None:
+            self._changed.set()
+
     # Transport.
 
     async def call(self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None) -> Reply:
@@ -172,6 +177,8 @@ class Daemon:
         while self.tasks[task_id]["status"] not in ("completed", "failed", "canceled"):
             self._changed = asyncio.Event()
             await self._changed.wait()
+            if "Wait" in self.refusals:
+                refuse(self.refusals["Wait"])
         return Reply((self.tasks[task_id]["status"], dump(self.tasks[task_id])))
 
     def _Cancel(self, task_id: str, reason: str) -> Reply:

@@ -12,6 +12,7 @@ from aiosd.cli import follow
 from aiosd.cli.client import Reply, TaskManagerClient
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import Failure, of_dbus
+from aiosd.errors import ErrorKind
 from tests.unit.cli.daemon import ONE, Daemon
 
 if TYPE_CHECKING:
@@ -44,6 +45,31 @@ def test_a_restart_is_waited_for(aiosctl: Callable[..., Ran], daemon: Daemon, mo
     _away(daemon, 3)
     ran = aiosctl("watch", ONE)
     assert (ran.status, ran.err.splitlines()[-1]) == (0, f"{ONE} completed")
+    assert ran.err.count("aiosd went away") == 1
+    assert [name for name, _ in daemon.calls].count("Subscribe") == 4, "the daemon forgets subscriptions when it ends"
+
+
+def test_output_goes_on_after_a_restart(
+    aiosctl: Callable[..., Ran], daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_RESTART_PAUSE", 0.01)
+
+    async def life(daemon: Daemon, task_id: str) -> None:
+        daemon.change(task_id, "working", attempt=1)
+        daemon.log(task_id, "stdout", b"before ")
+        daemon.log(task_id, "stderr", b"")
+        await asyncio.sleep(0.4)
+        daemon.refusals = dict.fromkeys(("GetTask", "Subscribe", "OpenLog", "Wait"), ErrorKind.SHUTTING_DOWN)
+        daemon.log(task_id, "stdout", b"meanwhile ")
+        daemon.break_waits()
+        await asyncio.sleep(1.3)
+        daemon.refusals = {}
+        daemon.log(task_id, "stdout", b"after")
+        daemon.change(task_id, "completed")
+
+    daemon.script = life
+    ran = aiosctl("run", "files.checksum", "--follow")
+    assert (ran.status, ran.out) == (0, "before meanwhile after")
     assert ran.err.count("aiosd went away") == 1
 
 
