@@ -8,6 +8,7 @@ transaction that applies the event. A blob that no artifact came to refer to is 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from aiosd.store.database import Transaction
 
 MAX_PARTS = 256
+MAX_INLINE = 1 << 20
+"""Bytes of text and data in one artifact: they are answered in one piece. What is larger is a file."""
 PART_TYPES = ("text", "data", "file", "image", "audio", "video")
 """Seed 000."""
 
@@ -129,27 +132,39 @@ def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[st
     return {"type": kind, kind: inner}, blob[1]
 
 
-def record(transaction: Transaction, task: Task, run: Run, payload: JsonObject, refused: Mapping[str, str]) -> None:
-    """Write the artifact of one event, or its next version, and announce it. `refused`: blobs that were not taken."""
+def record(
+    transaction: Transaction, task: Task, run: Run, payload: JsonObject, refused: Mapping[str, str], quota: int
+) -> str | None:
+    """Write the artifact of one event, or its next version, and announce it; or say why not.
+
+    `refused`: blobs that were not taken. `quota`: bytes that all artifacts of the task's user may have.
+    """
     key = clean_text(payload.get("key"), 128) or clean_text(payload.get("name"), 128) or "artifact"
     raw = payload.get("parts")
-    given = (raw if isinstance(raw, list) else [])[:MAX_PARTS]
+    given = (raw if isinstance(raw, list) else [])[: MAX_PARTS + 1]
     earlier = artifacts.by_key(transaction, task.id, key)
     artifact_id = earlier.id if earlier else new_id(Prefix.ARTIFACT)
     kept: list[JsonValue] = list(earlier.parts) if earlier and payload.get("append") is True else []
     size = earlier.size if kept and earlier else 0
+    inline = len(json.dumps(kept)) if kept else 0
     for part in given:
         stored, weight = _stored_part(part, artifact_id, len(kept))
         blob = _blob(part)
         if blob is not None and blob[2] in refused:
             stored["error"] = refused[blob[2]]
+            weight = 0
         kept.append(stored)
         size += weight
+        inline += weight if blob is None else 0
+    if len(kept) > MAX_PARTS or inline > MAX_INLINE:
+        return f"artifact {key}: more than {MAX_PARTS} parts or {MAX_INLINE} bytes of text and data were refused"
+    if artifacts.used_bytes(transaction, task.uid) - (earlier.size if earlier else 0) + size > quota:
+        return f"artifact {key}: the artifacts of uid {task.uid} would exceed artifact_quota_bytes"
     fresh = Artifact(
         id=artifact_id, task_id=task.id, uid=task.uid, run_id=run.id, key=key,
         name=clean_text(payload.get("name"), 200) or key, type=clean_text(payload.get("type"), 64) or "data",
         mime_type=clean_text(payload.get("mime_type"), 128) or "application/octet-stream", created_at=clock.now(),
-        version=1, parts=kept[:MAX_PARTS], metadata={}, size=size,
+        version=1, parts=kept, metadata={}, size=size,
     )  # fmt: skip
     if earlier is not None:
         fresh = replace(fresh, version=earlier.version + 1, created_at=earlier.created_at)
@@ -160,3 +175,4 @@ def record(transaction: Transaction, task: Task, run: Run, payload: JsonObject, 
             artifacts.refer(transaction, artifact_id, blob[2], blob[1], fresh.created_at)
     shown: JsonObject = {"artifact": {"id": fresh.id, "name": fresh.name, "type": fresh.type, "version": fresh.version}}
     changes.emit(transaction, task, Kind.ARTIFACT, "task.progress", shown, source=Source.WORKER)
+    return None

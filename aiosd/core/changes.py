@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import clock
 from aiosd.model import machine
 from aiosd.model.event import Event, Kind, Source, StateChange
-from aiosd.model.status import Actor, Phase, Reason, Status
+from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.store import journal, tasks
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def enter(
     if new_status.is_final:
         changes.update(ended_at=moment, retry_at=None, question=None, auth_request=None)
     changes.update(also or {})
-    tasks.update(transaction, task.id, changes)
+    after = _changed(transaction, task, changes)
     journal.append_history(
         transaction, task.sequence, state=new_status, phase=new_phase, time=moment,
         reason=None if reason is None else str(reason), metadata=history_metadata,
@@ -112,10 +112,16 @@ def enter(
         "old": task.status, "new": new_status, "reason": None if reason is None else str(reason)
     }  # fmt: skip
     audit(transaction, task, "task.status", by, details)
-    after = tasks.get(transaction, task.id)
-    if after is None:
-        raise LookupError(task.id)
     return after
+
+
+def _changed(transaction: Transaction, task: Task, columns: JsonObject) -> Task:
+    """Set columns of a task; the task as it then is."""
+    tasks.update(transaction, task.id, columns)
+    values = dict(columns)
+    if "priority" in values:
+        values["priority"] = Priority(values["priority"])  # type: ignore[arg-type]  # its column is a number
+    return replace(task, **values)  # type: ignore[arg-type]  # `tasks.update` has checked the names
 
 
 def _announce(
@@ -139,18 +145,23 @@ def _announce(
 
 
 def set_phase(
-    transaction: Transaction, task: Task, phase: Phase, *, boss_type: str | None = None, also: JsonObject | None = None
+    transaction: Transaction,
+    task: Task,
+    phase: Phase,
+    *,
+    boss_type: str | None = None,
+    also: JsonObject | None = None,
+    payload: JsonObject | None = None,
 ) -> Task:
     """Change the detail inside the status; told as a status event with the same status."""
     if phase not in machine.PHASES[task.status]:
         raise ValueError(f"{phase} is not a phase of {task.status}")
     moment = clock.now()
-    tasks.update(transaction, task.id, {"phase": phase, "updated_at": moment, **(also or {})})
+    after = _changed(transaction, task, {"phase": phase, "updated_at": moment, **(also or {})})
     if boss_type is not None:
-        payload: JsonObject = {"status": task.status, "phase": phase, "timestamp": clock.rfc3339(moment)}
+        shown: JsonObject = {"status": task.status, "phase": phase, "timestamp": clock.rfc3339(moment)}
         change = StateChange(task.status, task.status, phase)
-        emit(transaction, task, Kind.STATUS, boss_type, payload, source=Source.SYSTEM, change=change)
-    after = tasks.get(transaction, task.id)
-    if after is None:
-        raise LookupError(task.id)
+        emit(
+            transaction, task, Kind.STATUS, boss_type, {**shown, **(payload or {})}, source=Source.SYSTEM, change=change
+        )
     return after

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 MICROSECONDS = 1_000_000
+LATEST = 253_402_300_799_999_999
+"""The last moment that RFC 3339 can name, 9999-12-31T23:59:59.999999Z, in microseconds since the epoch."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 def now() -> int:
@@ -31,8 +39,13 @@ def rfc3339(moment: int) -> str:
 
 
 def parse_rfc3339(text: str) -> int:
-    """RFC 3339 to microseconds since the epoch. Raises ValueError; a time without an offset is refused."""
-    stamp = datetime.fromisoformat(text)
-    if stamp.tzinfo is None:
-        raise ValueError("a time needs its offset from UTC, as in 2026-01-05T10:00:00Z")
-    return int(stamp.timestamp()) * MICROSECONDS + stamp.microsecond
+    """RFC 3339 to microseconds since the epoch.
+
+    Raises ValueError for what is none, for a time without an offset and for one that cannot be shown again.
+    """
+    if _RFC3339.fullmatch(text) is None:
+        raise ValueError("not a time as in 2026-01-05T10:00:00Z")
+    moment = (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+    if not 0 <= moment <= LATEST:
+        raise ValueError("before 1970 or after 9999")
+    return moment

@@ -48,7 +48,8 @@ class Verdict:
     detail: str = ""
 
 
-def _failed(kind: ErrorKind, reason: Reason, message: str, data: JsonObject, *, retryable: bool) -> Verdict:
+def failure(kind: ErrorKind, reason: Reason, message: str, data: JsonObject, *, retryable: bool = False) -> Verdict:
+    """A failed task's verdict, its error as both doors show it."""
     details: dict[str, JsonValue] = {"error_id": kind.value.error_id, "reason": reason.value, **data}
     error: JsonObject = {"code": kind.value.code, "message": message, "data": details}
     return Verdict(Status.FAILED, reason, None, error, retryable, message)
@@ -62,7 +63,7 @@ def judge(end: Ending) -> Verdict:
         data: JsonObject = {
             "capability_id": end.capability_id, "timeout_ms": end.timeout_ms, "elapsed_ms": end.elapsed_ms
         }  # fmt: skip
-        return _failed(ErrorKind.TASK_TIMEOUT, Reason.TIMEOUT, "Timeout", data, retryable=False)
+        return failure(ErrorKind.TASK_TIMEOUT, Reason.TIMEOUT, "Timeout", data, retryable=False)
     if end.completion is None and end.failure is None:
         system = _by_the_system(end)
         if system is not None:
@@ -78,13 +79,13 @@ def _by_the_system(end: Ending) -> Verdict | None:
     capability: JsonObject = {"capability_id": end.capability_id}
     if end.lost is not None:
         message = end.lost_message or "the run was lost"
-        return _failed(ErrorKind.TASK_FAILED, end.lost, message, capability, retryable=end.lost in RETRYABLE)
+        return failure(ErrorKind.TASK_FAILED, end.lost, message, capability, retryable=end.lost in RETRYABLE)
     if end.launch_error is not None:
         message = f"the program could not be started: {end.launch_error}"
-        return _failed(ErrorKind.TASK_FAILED, Reason.LAUNCH, message, capability, retryable=True)
+        return failure(ErrorKind.TASK_FAILED, Reason.LAUNCH, message, capability, retryable=True)
     if end.oom_kill:
         message = "killed: it used more memory than its limit"
-        return _failed(ErrorKind.TASK_FAILED, Reason.OOM_KILL, message, capability, retryable=True)
+        return failure(ErrorKind.TASK_FAILED, Reason.OOM_KILL, message, capability, retryable=True)
     return None
 
 
@@ -99,13 +100,13 @@ def _by_the_program(end: Ending) -> Verdict:
         if end.failure.get("data") is not None:
             data["program_data"] = end.failure["data"]
         retryable = end.failure.get("retryable") is not False
-        return _failed(ErrorKind.TASK_FAILED, Reason.REPORTED, message, data, retryable=retryable)
+        return failure(ErrorKind.TASK_FAILED, Reason.REPORTED, message, data, retryable=retryable)
     if end.signal is not None:
         found: JsonObject = {"capability_id": end.capability_id, "signal": end.signal}
-        return _failed(ErrorKind.TASK_FAILED, Reason.SIGNAL, f"killed by {end.signal}", found, retryable=True)
+        return failure(ErrorKind.TASK_FAILED, Reason.SIGNAL, f"killed by {end.signal}", found, retryable=True)
     if end.exit_status:
         found = {"capability_id": end.capability_id, "exit_status": end.exit_status}
-        return _failed(
+        return failure(
             ErrorKind.TASK_FAILED, Reason.EXIT_STATUS, f"exit status {end.exit_status}", found, retryable=True
         )
     return Verdict(Status.COMPLETED, Reason.RESULT, {"exit_status": 0})

@@ -38,6 +38,11 @@ def record_view(record: ExitRecord) -> dict[str, JsonValue]:
     return {name: value for name, value in view.items() if value is not None}
 
 
+def log_sizes(record: ExitRecord) -> dict[str, int]:
+    """How large the logs of an ended run are."""
+    return {"stdout": record.stdout_bytes, "stderr": record.stderr_bytes}
+
+
 def log_growth(directory: Path, told: Mapping[str, int], sizes: Mapping[str, int]) -> list[JsonObject]:
     """What was added to each stream since it was last told: where, how much, and the first part of it as text."""
     grown: list[JsonObject] = []

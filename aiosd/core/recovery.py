@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from aiosd.core import clock, run_states
 from aiosd.core.outcome import Verdict
 from aiosd.core.recovery_plan import (
-    Aftermath,
     Decision,
     ExitRecord,
     OrphanAction,
@@ -24,8 +23,10 @@ from aiosd.core.recovery_plan import (
     plan_orphans,
     plan_run,
 )
+from aiosd.core.supervision import ABSENT
 from aiosd.model.manifest import Recovery
 from aiosd.model.status import Reason, Status
+from aiosd.model.task import RunState
 from aiosd.run import records
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from aiosd.run.layout import RunPaths
@@ -75,7 +76,9 @@ class Recoverer:
         listed = {one.run: one.active for one in await self._launcher.list_runs()}
         live = await self._database.read(runs.live)
         for run in live:
-            await self._recover(run, listed)
+            watch = self._supervision.of_task(run.task_id)
+            if watch is None or watch.run_id != run.id:  # else an earlier pass, which did not come to its end, took it
+                await self._recover(run, listed)
         await self._end_forgotten()
         await self._remove_orphans(listed, {run.id for run in live})
 
@@ -108,26 +111,22 @@ class Recoverer:
         if plan.decision is Decision.TAKE_RESULT:
             self._supervision.take_result(run, task)
         elif plan.decision in (Decision.REQUEUE, Decision.STOP_AND_REQUEUE):
-            await self._database.write(lambda tx: run_states.requeue(tx, run.id, "the daemon was restarted"))
+            await self._database.write(
+                lambda tx: run_states.requeue(tx, run.id, "the daemon was restarted", Reason.LAUNCH)
+            )
         elif plan.decision in (Decision.LOSE, Decision.STOP_AND_LOSE) and plan.reason is not None:
-            await self._lose(run, task, plan.reason, plan.aftermath or Aftermath.FAIL)
+            self._supervision.lose(run, task, plan.reason, _MESSAGES[plan.reason])
         elif plan.decision in (Decision.CLOSE, Decision.STOP_AND_CLOSE):
             closed = {"state": "ended", "ended_at": clock.now(), "reason": Reason.CANCELED.value}
             await self._database.write(lambda tx: runs.update(tx, run.id, closed))
 
-    async def _lose(self, run: Run, task: Task, reason: Reason, aftermath: Aftermath) -> None:
-        message = _MESSAGES[reason]
-        if aftermath is Aftermath.FAIL or task.cancel_reason is not None:
-            self._supervision.lose(run, task, reason, message)
-            return
-        await self._database.write(
-            lambda tx: run_states.lose_and_go_on(tx, run.id, reason, message, ask=aftermath is Aftermath.ASK)
-        )
-
     async def _attach(self, run: Run) -> AttachedRun | None:
+        """The run's descriptors; None when its shim does not answer. Raises LauncherError when nobody can say that."""
         try:
             return await self._launcher.attach(run.id)
         except LauncherError as error:
+            if error.code in ABSENT:
+                raise
             if error.code is not LauncherErrorCode.GONE:
                 _log.warning("%s does not answer: %s", run.id, error)
             return None
@@ -140,13 +139,16 @@ class Recoverer:
             return ExitRecord.NONE
         if record is None:
             return ExitRecord.NONE
-        never = not record.started and record.launch_error is None
+        # While the row says `starting` nobody has opened the gate: whatever went wrong, the program did not run.
+        never = not record.started and (record.launch_error is None or run.state is RunState.STARTING)
         return ExitRecord.NEVER_STARTED if never else ExitRecord.ENDED
 
     async def _stop(self, run_id: str) -> None:
         try:
             await self._launcher.stop(run_id)
         except LauncherError as error:
+            if error.code in ABSENT:
+                raise
             if error.code is not LauncherErrorCode.GONE:
                 _log.warning("%s could not be stopped: %s", run_id, error)
 

@@ -101,17 +101,21 @@ def plan_run(found: Situation) -> RunPlan:
     if found.run_state is RunState.STARTING or found.exit_record is ExitRecord.NEVER_STARTED:
         return RunPlan(Decision.STOP_AND_REQUEUE if active else Decision.REQUEUE)
     if not found.same_boot:
-        return RunPlan(Decision.LOSE, Reason.REBOOT, _aftermath(found))
+        return RunPlan(Decision.LOSE, Reason.REBOOT, _aftermath_of(found))
     if active:
-        return RunPlan(Decision.STOP_AND_LOSE, Reason.SUPERVISOR_DIED, _aftermath(found))
-    return RunPlan(Decision.LOSE, Reason.LOST, _aftermath(found))
+        return RunPlan(Decision.STOP_AND_LOSE, Reason.SUPERVISOR_DIED, _aftermath_of(found))
+    return RunPlan(Decision.LOSE, Reason.LOST, _aftermath_of(found))
 
 
-def _aftermath(found: Situation) -> Aftermath:
+def _aftermath_of(found: Situation) -> Aftermath:
+    return aftermath(found.recovery, idempotent=found.idempotent)
+
+
+def aftermath(recovery: Recovery, *, idempotent: bool) -> Aftermath:
     """The capability's policy; what may have done its work is not run again unless that does no harm."""
-    if found.recovery is Recovery.RETRY:
-        return Aftermath.RETRY if found.idempotent else Aftermath.ASK
-    return Aftermath.ASK if found.recovery is Recovery.ASK else Aftermath.FAIL
+    if recovery is Recovery.RETRY:
+        return Aftermath.RETRY if idempotent else Aftermath.ASK
+    return Aftermath.ASK if recovery is Recovery.ASK else Aftermath.FAIL
 
 
 class OrphanAction(StrEnum):

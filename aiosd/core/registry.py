@@ -23,9 +23,13 @@ _log = logging.getLogger(__name__)
 class Registry:
     """Capabilities by id."""
 
-    def __init__(self, paths: Sequence[Path] = directories.DEFAULT) -> None:
-        """`paths`: manifest directories, weakest first. Nothing is read before `load`."""
+    def __init__(self, paths: Sequence[Path] = directories.DEFAULT, *, owner: int = 0) -> None:
+        """`paths`: manifest directories, weakest first. Nothing is read before `load`.
+
+        `owner`: the user id that must own them, other than in tests root's.
+        """
         self._paths = tuple(paths)
+        self._owner = owner
         self._loaded: LoadedCapabilities | None = None
 
     async def load(self) -> None:

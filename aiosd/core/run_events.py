@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events read from `begin` to `end` (bytes), and the blobs that could not be taken, with the reason."""
+    """Events read from `begin` to `end` (bytes), and the blobs that could not be taken, with the reason.
+
+    `quota`: bytes that all artifacts of one user may have.
+    """
 
     begin: int
     end: int
     events: Sequence[RunEvent]
     refused: Mapping[str, str] = field(default_factory=dict)
+    quota: int = 1 << 62
 
 
 def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
@@ -90,7 +94,9 @@ def _named(
 
 
 def _artifact(transaction: Transaction, task: Task, run: Run, event: RunEvent, batch: Batch) -> None:
-    artifacts.record(transaction, task, run, event.payload, batch.refused)
+    problem = artifacts.record(transaction, task, run, event.payload, batch.refused, batch.quota)
+    if problem is not None:
+        _complain(transaction, task, problem)
 
 
 def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
@@ -102,30 +108,48 @@ def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batc
 
 
 def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
-    if task.status is not Status.WORKING:
+    if task.status is Status.PAUSED:
+        # Asked before it was held: the question comes up when it goes on.
+        tasks.update(transaction, task.id, {"question": _question(transaction, task, event.payload)})
+    elif task.status is Status.WORKING:
+        ask(transaction, task, _question(transaction, task, event.payload))
+    else:
         _complain(transaction, task, f"a question while the task is {task.status} was ignored")
-        return
-    payload = event.payload
+
+
+def _question(transaction: Transaction, task: Task, payload: JsonObject) -> JsonObject:
+    """A program's question as it is kept: bounded, and its schema one that can be used."""
     question: dict[str, JsonValue] = {
         name: payload[name]
         for name in ("interaction", "options", "schema", "timeout_ms")
         if payload.get(name) is not None
     }
+    interaction = question.get("interaction")
+    if isinstance(interaction, str):
+        question["interaction"] = interaction[:128]
+    elif isinstance(interaction, bool) or not isinstance(interaction, int):
+        question["interaction"] = 0
     question["prompt"] = clean_text(payload.get("prompt")) or ""
-    asked = payload.get("schema")
-    if isinstance(asked, Mapping) and schema.check_schema(asked, trusted=False):
+    asked = question.get("schema")
+    if asked is not None and (not isinstance(asked, Mapping) or schema.check_schema(asked, trusted=False)):
         _complain(transaction, task, "a question's schema was not usable and was dropped")
         del question["schema"]
-    shown = merged(task, question)
-    metadata: dict[str, JsonValue] = {"prompt": question["prompt"]}
+    return question
+
+
+def ask(transaction: Transaction, task: Task, question: JsonObject) -> Task:
+    """A working task waits for a person's answer from now on."""
+    metadata: dict[str, JsonValue] = {"prompt": question.get("prompt")}
     options = question.get("options")
     if isinstance(options, list):
         metadata["options_count"] = len(options)
-    changes.enter(
+    after = changes.enter(
         transaction, task, Status.INPUT_REQUIRED, phase=Phase.WAITING_INPUT, by="worker", source=Source.WORKER,
-        reason=str(question["prompt"]) or None, history_metadata=metadata, also={"question": question},
+        reason=str(question.get("prompt") or "") or None, history_metadata=metadata, also={"question": question},
     )  # fmt: skip
+    shown = merged(task, question)
     changes.emit(transaction, task, Kind.INPUT_REQUIRED, "task.blocked", shown, source=Source.WORKER)
+    return after
 
 
 def _final(transaction: Transaction, _task: Task, run: Run, event: RunEvent, _batch: Batch) -> None:
@@ -161,6 +185,10 @@ _APPLIERS: Mapping[RunEventType, Callable[[Transaction, Task, Run, RunEvent, Bat
     RunEventType.STARTED: _nothing,
     RunEventType.PROTOCOL_ERROR: _protocol_error,
 }
+
+
+WITHOUT_EFFECT = frozenset(kind for kind, applier in _APPLIERS.items() if applier is _nothing)
+"""Events that change nothing in the store."""
 
 
 def log_grew(transaction: Transaction, task_id: str, grown: Sequence[JsonObject]) -> None:

@@ -5,11 +5,13 @@ them up after a restart. All functions here run in the writer thread."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, clock
-from aiosd.core.outcome import Ending, Verdict, judge
+from aiosd.core.outcome import Ending, Verdict, failure, judge
+from aiosd.core.recovery_plan import Aftermath
 from aiosd.core.retry import TASKS_OWN, Escalate, Failure, Retry, after_failure
 from aiosd.core.run_events import merged
 from aiosd.errors import ErrorKind
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.task import Task
     from aiosd.store.database import Transaction
+
+LOSSES = frozenset({Reason.LOST, Reason.REBOOT, Reason.SUPERVISOR_DIED})
+"""Ends of a run of which nobody knows what it did."""
+
+MAX_LOSSES = 3
+"""How often a lost run is run again by its capability's policy; a task that takes the machine down does so no more."""
+
+LONGEST_REQUEUE = 30
+"""Seconds between two tries at most."""
 
 MAX_REQUEUES = 3
 """How often a task that never came to run is queued again before it fails with reason `launch`."""
@@ -74,26 +85,48 @@ def mark_running(transaction: Transaction, run_id: str, placed: JsonObject) -> T
     return changes.set_phase(transaction, task, Phase.RUNNING, boss_type="task.started", also=also)
 
 
-def finish(
-    transaction: Transaction, run_id: str, ending: Ending, record: JsonObject, capability: Capability | None
-) -> Task | None:
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A run that has ended: what is known of it, what is kept of its record, and what its loss would mean."""
+
+    run_id: str
+    ending: Ending
+    record: JsonObject
+    capability: Capability | None
+    aftermath: Aftermath = Aftermath.FAIL
+
+
+def finish(transaction: Transaction, given: Finish) -> Task | None:
     """The run has ended: take its result, once. Returns the task afterwards; None when it was taken before."""
+    run_id = given.run_id
     run = runs.get(transaction, run_id)
     if run is None or run.state is RunState.ENDED:
         return None
     task = tasks.get(transaction, run.task_id)
     kept = run.exit or {}
-    ending = replace(ending, completion=_object(kept, "completion"), failure=_object(kept, "failure"))
+    ending = replace(given.ending, completion=_object(kept, "completion"), failure=_object(kept, "failure"))
     if task is not None:
         ending = _with_task(ending, task)
-    verdict = _checked(judge(ending), capability)
+    verdict = _checked(judge(ending), given.capability)
     runs.update(
         transaction, run_id,
-        {"state": RunState.ENDED.value, "ended_at": clock.now(), "exit": record, "reason": verdict.reason.value},
+        {"state": RunState.ENDED.value, "ended_at": clock.now(), "exit": given.record, "reason": verdict.reason.value},
     )  # fmt: skip
     if task is None or task.status.is_final:
         return task
-    return _conclude(transaction, task, run, verdict, capability)
+    if verdict.reason in LOSSES and given.aftermath is not Aftermath.FAIL:
+        return _go_on(transaction, task, verdict, given)
+    return _conclude(transaction, task, verdict, given.capability)
+
+
+def _go_on(transaction: Transaction, task: Task, verdict: Verdict, given: Finish) -> Task:
+    """A lost run whose capability's policy is to try again, or to ask a person whether to."""
+    lost = sum(one.reason in LOSSES for one in runs.of_task(transaction, task.id))
+    if given.aftermath is Aftermath.ASK:
+        return _escalate(transaction, task, verdict)
+    if lost > MAX_LOSSES:
+        return _conclude(transaction, task, replace(verdict, retryable=False), given.capability)
+    return wait_for_retry(transaction, task, clock.now(), verdict.reason, verdict.detail)
 
 
 def _with_task(ending: Ending, task: Task) -> Ending:
@@ -124,18 +157,17 @@ def _checked(verdict: Verdict, capability: Capability | None) -> Verdict:
     if not problems:
         return verdict
     message = f"the program's result does not fit its schema: {problems[0]}"
-    error: JsonObject = {
-        "code": ErrorKind.TASK_FAILED.value.code, "message": message,
-        "data": {"error_id": ErrorKind.TASK_FAILED.value.error_id, "reason": Reason.INVALID_RESULT.value},
-    }  # fmt: skip
-    return Verdict(Status.FAILED, Reason.INVALID_RESULT, None, error, detail=message)
+    return failure(
+        ErrorKind.TASK_FAILED, Reason.INVALID_RESULT, message, {"capability_id": capability.id}, retryable=True
+    )
 
 
-def _conclude(transaction: Transaction, task: Task, run: Run, verdict: Verdict, capability: Capability | None) -> Task:
+def _conclude(transaction: Transaction, task: Task, verdict: Verdict, capability: Capability | None) -> Task:
     if verdict.status is Status.FAILED:
         policy = RetryPolicy(task.retry_max, task.retry_delay_ms)
         outcome = after_failure(
-            Failure(verdict.reason, run.attempt, None if verdict.retryable else False),
+            # Runs that were queued again never ran, and are no attempts of the task's own.
+            Failure(verdict.reason, task.retry_count + 1, None if verdict.retryable else False),
             policy,
             capability.on_failure if capability is not None else OnFailure.FAIL,
             # A caller or a manifest that asks for several attempts has said that the program may run again.
@@ -150,28 +182,32 @@ def _conclude(transaction: Transaction, task: Task, run: Run, verdict: Verdict, 
     return end(transaction, task, verdict)
 
 
-def wait_for_retry(transaction: Transaction, task: Task, at: int, reason: Reason, detail: str) -> Task:
-    """Between two attempts: the task is `working`/`retry_wait`, and says why."""
+def wait_for_retry(
+    transaction: Transaction, task: Task, at: int, reason: Reason, detail: str, *, counts: bool = True
+) -> Task:
+    """Between two attempts: the task is `retry_wait` (`queued` when none came to run), and says why.
+
+    `counts`: whether the attempt that has ended is one of those that the task may have.
+    """
     if task.status.is_waiting:
         task = changes.enter(transaction, task, Status.WORKING, reason=reason)
-    also: dict[str, JsonValue] = {"retry_at": at, "reason": reason.value, "question": None, "auth_request": None}
-    if reason is not Reason.LAUNCH:
-        also["retry_count"] = task.retry_count + 1
-    if task.status is Status.PENDING:
-        return changes.set_phase(transaction, task, Phase.QUEUED, also=also)
-    after = changes.set_phase(transaction, task, Phase.RETRY_WAIT, also=also)
-    shown: JsonObject = {
-        "status": after.status.value, "phase": after.phase.value, "reason": reason.value, "message": detail,
-        "attempt": after.attempt, "retry_count": after.retry_count, "retry_at": clock.rfc3339(at),
+    retries = task.retry_count + 1 if counts else task.retry_count
+    also: dict[str, JsonValue] = {
+        "retry_at": at, "reason": reason.value, "question": None, "auth_request": None, "retry_count": retries,
     }  # fmt: skip
-    changes.emit(transaction, after, Kind.STATUS, "task.retry", shown, source=Source.SYSTEM)
+    phase = Phase.QUEUED if task.status is Status.PENDING else Phase.RETRY_WAIT
+    shown: JsonObject = {
+        "reason": reason.value, "message": detail, "attempt": task.attempt, "retry_count": retries,
+        "retry_at": clock.rfc3339(at),
+    }  # fmt: skip
+    after = changes.set_phase(transaction, task, phase, boss_type="task.retry", also=also, payload=shown)
     changes.audit(transaction, after, "task.retry", "system", shown)
     return after
 
 
 def _escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     question: JsonObject = {
-        "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "cancel"],
+        "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "fail"],
         "schema": {"type": "object", "properties": {"action": {"enum": ["retry", "fail"]}}, "required": ["action"]},
     }  # fmt: skip
     if task.status is not Status.WORKING:
@@ -207,33 +243,11 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     return after
 
 
-def requeue(transaction: Transaction, run_id: str, message: str) -> Task | None:
-    """The run never came to start its program: the task is queued again, or fails when that keeps happening."""
-    run = runs.get(transaction, run_id)
-    if run is None or run.state is RunState.ENDED:
-        return None
-    task = tasks.get(transaction, run.task_id)
-    runs.update(
-        transaction, run_id, {"state": RunState.ENDED.value, "ended_at": clock.now(), "reason": Reason.LAUNCH.value}
-    )
-    if task is None or task.status.is_final:
-        return task
-    if task.cancel_reason is not None:
-        return end(transaction, task, Verdict(Status.CANCELED, Reason.CANCELED, detail=task.cancel_reason))
-    failed = sum(one.reason == Reason.LAUNCH.value for one in runs.of_task(transaction, task.id))
-    if failed > MAX_REQUEUES:
-        verdict = judge(Ending(task.capability_id, lost=Reason.LAUNCH, lost_message=message))
-        return end(transaction, task, verdict)
-    return wait_for_retry(transaction, task, clock.now() + 1_000_000 * failed, Reason.LAUNCH, message)
+def requeue(transaction: Transaction, run_id: str, message: str, reason: Reason) -> Task | None:
+    """The run never came to start its program: the task is queued again, or fails when that keeps happening.
 
-
-def has_live_run(transaction: Transaction, task_id: str) -> bool:
-    """Whether a run of this task has not ended."""
-    return any(run.state is not RunState.ENDED for run in runs.of_task(transaction, task_id))
-
-
-def lose_and_go_on(transaction: Transaction, run_id: str, reason: Reason, message: str, *, ask: bool) -> Task | None:
-    """A lost run whose capability's policy is to try again, or to ask a person whether to."""
+    `reason`: `launch`, of which there may be MAX_REQUEUES, or `worker-lost`: the launcher is away and waited for.
+    """
     run = runs.get(transaction, run_id)
     if run is None or run.state is RunState.ENDED:
         return None
@@ -241,6 +255,40 @@ def lose_and_go_on(transaction: Transaction, run_id: str, reason: Reason, messag
     runs.update(transaction, run_id, {"state": RunState.ENDED.value, "ended_at": clock.now(), "reason": reason.value})
     if task is None or task.status.is_final:
         return task
-    if ask:
-        return _escalate(transaction, task, judge(Ending(task.capability_id, lost=reason, lost_message=message)))
-    return wait_for_retry(transaction, task, clock.now(), reason, message)
+    if task.cancel_reason is not None:
+        return end(transaction, task, Verdict(Status.CANCELED, Reason.CANCELED, detail=task.cancel_reason))
+    failed = Counter(one.reason for one in runs.of_task(transaction, task.id))
+    if failed[Reason.LAUNCH.value] > MAX_REQUEUES:
+        verdict = judge(Ending(task.capability_id, lost=Reason.LAUNCH, lost_message=message))
+        return end(transaction, task, verdict)
+    wait = min(LONGEST_REQUEUE, 2 ** min(failed[reason.value] - 1, 16))
+    return wait_for_retry(transaction, task, clock.now() + wait * clock.MICROSECONDS, reason, message, counts=False)
+
+
+def has_live_run(transaction: Transaction, task_id: str) -> bool:
+    """Whether a run of this task has not ended."""
+    return any(run.state is not RunState.ENDED for run in runs.of_task(transaction, task_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer on its way to the program: the message, and the id by which the shim takes it once."""
+
+    identifier: str
+    fields: JsonObject
+
+
+def undelivered(task: Task) -> Answer | None:
+    """The answer that was accepted and not yet handed over; it is kept in the place of its question."""
+    kept = task.question if task.status is Status.WORKING else None
+    if kept is None or "answer" not in kept:
+        return None
+    return Answer(str(kept["delivery"]), {"interaction": kept["interaction"], "input": kept["answer"]})
+
+
+def delivered(transaction: Transaction, task_id: str, identifier: str) -> None:
+    """The program has its answer."""
+    task = tasks.get(transaction, task_id)
+    answer = None if task is None else undelivered(task)
+    if answer is not None and answer.identifier == identifier:
+        tasks.update(transaction, task_id, {"question": None})

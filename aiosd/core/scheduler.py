@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from aiosd.core import changes, clock, run_states
+from aiosd.core import clock, run_states
 from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, choose
-from aiosd.core.outcome import Ending, judge
+from aiosd.core.outcome import Ending, failure, judge
 from aiosd.errors import ErrorKind
-from aiosd.model.status import Phase, Reason, Status
+from aiosd.model.status import Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aiosd.core.run_states import Launch
     from aiosd.core.settings import Settings
     from aiosd.model.event import Event
-    from aiosd.model.jsontext import JsonObject
     from aiosd.store.database import Database, Transaction
     from aiosd.store.tasks import Executor
 
@@ -146,14 +145,6 @@ class Scheduler:
         task = tasks.get(transaction, task_id)
         if task is None or task.status.is_final:
             return
-        kind = ErrorKind.TASK_FAILED
         message = f"it depends on {dependency}, which did not complete"
-        data: JsonObject = {
-            "error_id": kind.value.error_id,
-            "reason": Reason.DEPENDENCY_FAILED.value,
-            "dependency": dependency,
-        }
-        error: JsonObject = {"code": kind.value.code, "message": message, "data": data}
-        changes.enter(
-            transaction, task, Status.FAILED, phase=Phase.FAILED, reason=Reason.DEPENDENCY_FAILED, also={"error": error}
-        )
+        verdict = failure(ErrorKind.TASK_FAILED, Reason.DEPENDENCY_FAILED, message, {"dependency": dependency})
+        run_states.end(transaction, task, verdict)

@@ -11,55 +11,50 @@ import asyncio
 import logging
 import os
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from aiosd.core import clock, run_events, run_states
-from aiosd.core.artifacts import BlobError, blobs_of
+from aiosd.core import clock, run_states
+from aiosd.core.durable import write_durably
+from aiosd.core.intake import Intake
 from aiosd.core.outcome import Ending
-from aiosd.core.reading import ending_of, log_growth, record_view
-from aiosd.core.run_events import Batch
+from aiosd.core.reading import ending_of, log_sizes, record_view
+from aiosd.core.recovery_plan import Aftermath, aftermath
+from aiosd.core.start_request import start_request
 from aiosd.core.watch import STOP_MARGIN, Watch
-from aiosd.manifest import argv
-from aiosd.model.manifest import Limits
-from aiosd.model.status import Reason
+from aiosd.model.status import Reason, Status
 from aiosd.model.task import RunState
 from aiosd.run import records
-from aiosd.run.client import ControlChannel, LauncherError, LauncherErrorCode, StartRequest, wait_pidfd
+from aiosd.run.client import ControlChannel, LauncherError, LauncherErrorCode, wait_pidfd
 from aiosd.run.layout import RunPaths
-from aiosd.run.records import RunEventType
-from aiosd.store import artifacts, tasks
-from aiosd.store.database import StoreError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
     from aiosd.core.artifacts import BlobStore
     from aiosd.core.registry import Registry
     from aiosd.core.run_states import Launch
     from aiosd.core.settings import Settings
-    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.jsontext import JsonObject
     from aiosd.model.manifest import Capability
     from aiosd.model.task import Run, Task
     from aiosd.run.client import AttachedRun, LauncherClient
-    from aiosd.run.records import RunEvent
     from aiosd.store.database import Database, Transaction
 
 T = TypeVar("T")
 
-STORE_RETRY = 1.0
-"""Seconds between tries to store what a run has done while the store refuses."""
+LAUNCHER_RETRY = 1.0
+"""Seconds between tries to stop a scope while the launcher does not answer."""
 
 POLL = 1.0
 """Seconds between looks at a run without a control channel."""
 
-PASSING = frozenset({LauncherErrorCode.UNREACHABLE, LauncherErrorCode.GONE_AWAY, LauncherErrorCode.SYSTEMD})
-"""Refusals that say nothing about the task: it is queued again."""
+ABSENT = frozenset({LauncherErrorCode.UNREACHABLE, LauncherErrorCode.GONE_AWAY})
+"""The launcher is not there, or went before it answered."""
 
-RUNTIME_MARGIN_MS = 10_000
-"""What PID 1's own time limit gives beyond ours: it acts only when the daemon does not."""
+PASSING = ABSENT | {LauncherErrorCode.SYSTEMD}
+"""Refusals that say nothing about the task: it is queued again."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +76,7 @@ class Supervision:
         self._launcher = launcher
         self._registry = registry
         self._settings = settings
-        self._blobs = blobs
+        self._intake = Intake(database, settings, blobs)
         self._state = state
         self._group: asyncio.TaskGroup | None = None
         self.watches: dict[str, Watch] = {}
@@ -104,9 +99,8 @@ class Supervision:
     def adopt(self, run: Run, task: Task, attached: AttachedRun) -> None:
         """Follow a run that is alive from before."""
         watch = self._watch(run, self._registry.find(task.capability_id))
-        watch.frozen = task.status == "paused" and (
-            watch.capability is None or watch.capability.pausable != "cooperative"
-        )
+        # Whether the scope is frozen was decided before the status was stored, by a cooperative program or for it.
+        watch.frozen = task.status is Status.PAUSED
         self._spawn(self._guarded(self._resume(watch, run, task, attached), watch))
 
     def take_result(self, run: Run, task: Task) -> None:
@@ -116,14 +110,14 @@ class Supervision:
         self._spawn(self._guarded(self._follow(watch), watch))
 
     def lose(self, run: Run, task: Task, reason: Reason, message: str) -> None:
-        """A run of which there will be no result: stop what is left of it and say why."""
+        """A run of which there will be no exit record: stop what is left of it, take what it wrote, say why it ends."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
         self._spawn(self._guarded(self._lost(watch, reason, message), watch))
 
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
         watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory)
-        watch.offset = run.events_offset
+        watch.offset = watch.stored = run.events_offset
         self.watches[run.task_id] = watch
         return watch
 
@@ -136,29 +130,31 @@ class Supervision:
     async def _guarded(self, coroutine: Coroutine[None, None, None], watch: Watch) -> None:
         """Whatever goes wrong with one run is that run's fault alone; it ends as lost, never silently."""
         try:
-            await coroutine
-        except Exception as error:  # noqa: BLE001  one run must not take the daemon down
-            _log.exception("Supervising %s failed", watch.run_id)
-            await self._lost(watch, Reason.LOST, f"the supervision failed: {type(error).__name__}")
+            try:
+                await coroutine
+            except Exception as error:  # noqa: BLE001  one run must not take the daemon down
+                _log.exception("Supervising %s failed", watch.run_id)
+                await self._lost(watch, Reason.LOST, f"the supervision failed: {type(error).__name__}")
+        except Exception:  # noqa: BLE001  nor may its end; the row stays open, and the next start looks at it again
+            _log.exception("The end of %s could not be stored", watch.run_id)
         finally:
             if self.watches.get(watch.task_id) is watch:
                 del self.watches[watch.task_id]
             watch.ended.set()
 
     async def _store(self, function: Callable[[Transaction], T]) -> T:
-        """Write, and keep trying while the store refuses: what a run did is not forgotten because a disk is full."""
-        while True:
-            try:
-                return await self._database.write(function)
-            except StoreError:
-                _log.exception("The store refused what a run did; trying again")
-                await asyncio.sleep(STORE_RETRY)
+        return await write_durably(self._database, function)
 
     # -- a new run
 
     async def _start(self, watch: Watch, task: Task) -> None:
         try:
-            started = await self._launcher.start(self._request(watch, task))
+            request = start_request(watch, task, self._settings.current.log_max_bytes)
+        except ValueError as error:
+            await self._finish(watch, Ending("", launch_error=str(error)))
+            return
+        try:
+            started = await self._launcher.start(request)
         except LauncherError as error:
             await self._launch_failed(watch, error)
             return
@@ -177,29 +173,21 @@ class Supervision:
 
     async def _open_gate(self, watch: Watch, task: Task, control: ControlChannel) -> None:
         watch.control = control
+        if watch.stopping:
+            return  # canceled since the commit: the program need not start
         fields: JsonObject = {
             "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt, "metadata": task.metadata
         }  # fmt: skip
         await watch.send("go", fields, identifier="go")
 
-    def _request(self, watch: Watch, task: Task) -> StartRequest:
-        capability = watch.capability
-        values = {} if capability is None else argv.argv_values(capability, task.arguments)
-        limit = task.timeout_ms
-        if task.deadline is not None:
-            limit = max(1, (task.deadline - clock.now()) // 1000)
-        return StartRequest(
-            run=watch.run_id, task=task.id, capability=task.capability_id, uid=task.uid, argv_values=values,
-            limits=_tighter(task.limits), log_max_bytes=self._settings.current.log_max_bytes,
-            runtime_max_usec=0 if limit is None else (limit + watch.grace_ms + RUNTIME_MARGIN_MS) * 1000,
-        )  # fmt: skip
-
     async def _launch_failed(self, watch: Watch, error: LauncherError) -> None:
         """The program did not run. A launcher that is away is waited for; a refusal is the task's end."""
         _log.warning("%s could not be launched: %s", watch.run_id, error)
-        await self._stop_scope(watch)
+        if error.code is not LauncherErrorCode.UNREACHABLE:
+            await self._stop_surely(watch)
         if error.code in PASSING:
-            await self._store(lambda tx: run_states.requeue(tx, watch.run_id, str(error)))
+            reason = Reason.WORKER_LOST if error.code is LauncherErrorCode.UNREACHABLE else Reason.LAUNCH
+            await self._store(lambda tx: run_states.requeue(tx, watch.run_id, str(error), reason))
             return
         await self._finish(watch, Ending("", launch_error=str(error)))
 
@@ -216,12 +204,29 @@ class Supervision:
                     await self._finish(watch, Ending(task.capability_id, lost=Reason.LOST, lost_message="not wanted"))
                     return
                 task = running
+            elif not watch.frozen:
+                await self._undo_pause(watch)
             if not watch.frozen:
                 # A gate that is open already ignores it: whether the old daemon came to send it, nobody knows.
                 await self._open_gate(watch, task, control)
+            await self.deliver_answer(watch, task)
             if task.cancel_reason is not None:
                 await self.request_stop(watch, task.cancel_reason)
             await self._accompany(watch, task, control, attached.pidfd)
+
+    async def _undo_pause(self, watch: Watch) -> None:
+        """The old daemon may have died between freezing it and storing that, or between storing and thawing."""
+        with suppress(LauncherError):
+            await self.thaw(watch)
+        await watch.send("resume")
+
+    async def deliver_answer(self, watch: Watch, task: Task) -> None:
+        """Hand over an accepted answer. It stays in the store until then, and the shim takes it once (by its id)."""
+        answered = run_states.undelivered(task)
+        if answered is None:
+            return
+        if await watch.send("input", answered.fields, identifier=answered.identifier):
+            await self._store(lambda tx: run_states.delivered(tx, task.id, answered.identifier))
 
     # -- while it runs
 
@@ -259,7 +264,7 @@ class Supervision:
         while True:
             watch.wake.clear()
             over = watch.gone  # looked at before the files are: what came before the end is then read
-            await self._drain(watch)
+            await self._intake.drain(watch)
             if over:
                 break
             await self._act_on_time(watch)
@@ -282,19 +287,29 @@ class Supervision:
             watch.timed_out = True
             await self.request_stop(watch, Reason.TIMEOUT.value)
         if watch.kill_at is not None and now >= watch.kill_at:
-            watch.kill_at = None
-            await self._stop_scope(watch)
+            watch.kill_at = None if await self._stop_scope(watch) else now + LAUNCHER_RETRY
 
     async def request_stop(self, watch: Watch, reason: str) -> None:
         """Ask the program to end, with its grace; the scope is killed when that has passed."""
         if watch.stopping:
             return
         watch.stopping = True
-        if watch.frozen:
-            await self.thaw(watch)
-        told = await watch.send("cancel", {"reason": reason, "grace_ms": watch.grace_ms})
+        told = await self._thawed(watch) and await watch.send(
+            "cancel", {"reason": reason, "grace_ms": watch.grace_ms}
+        )  # fmt: skip
         watch.kill_at = clock.boottime() + (watch.grace_ms / 1000 + STOP_MARGIN if told else 0)
         watch.wake.set()
+
+    async def _thawed(self, watch: Watch) -> bool:
+        """Whether the program can hear us; a frozen one that cannot be thawed is only to be killed."""
+        if not watch.frozen:
+            return True
+        try:
+            await self.thaw(watch)
+        except LauncherError as error:
+            _log.warning("%s could not be thawed: %s", watch.run_id, error)
+            return False
+        return True
 
     async def freeze(self, watch: Watch) -> None:
         """Stop every process of the scope where it is. Raises LauncherError."""
@@ -306,55 +321,20 @@ class Supervision:
         await self._launcher.thaw(watch.run_id)
         watch.frozen = False
 
-    async def _stop_scope(self, watch: Watch) -> None:
+    async def _stop_scope(self, watch: Watch) -> bool:
+        """Kill all of the run; whether there is nothing left to be killed."""
         try:
             await self._launcher.stop(watch.run_id)
         except LauncherError as error:
             if error.code is not LauncherErrorCode.GONE:
                 _log.warning("%s could not be stopped: %s", watch.run_id, error)
+                return error.code not in ABSENT
+        return True
 
-    async def _drain(self, watch: Watch) -> None:
-        """Apply everything that the run has written so far."""
-        while True:
-            begin = watch.offset
-            events, end = await asyncio.to_thread(records.read_events, watch.directory / "events", begin)
-            if end == begin:
-                break
-            refused = await self._take_blobs(watch, events)
-            batch = Batch(begin, end, events, refused)
-            await self._store(partial(run_events.apply, run_id=watch.run_id, batch=batch))
-            watch.offset = end
-            for event in events:
-                if event.type in (RunEventType.PAUSED, RunEventType.CAN_PAUSE, RunEventType.CAN_CANCEL):
-                    watch.answered(event.payload)
-        await self._tell_log_growth(watch)
-
-    async def _tell_log_growth(self, watch: Watch) -> None:
-        if watch.log_sizes == watch.told_sizes:
-            return
-        grown = await asyncio.to_thread(log_growth, watch.directory, watch.told_sizes, watch.log_sizes)
-        watch.told_sizes = dict(watch.log_sizes)
-        await self._store(lambda tx: run_events.log_grew(tx, watch.task_id, grown))
-
-    async def _take_blobs(self, watch: Watch, events: Sequence[RunEvent]) -> dict[str, str]:
-        """Copy the artifact files of these events into the daemon's own store; the ones refused, with the reason."""
-        refused: dict[str, str] = {}
-        wanted = [blob for event in events if event.type is RunEventType.ARTIFACT for blob in blobs_of(event.payload)]
-        if not wanted:
-            return refused
-        uid, used = await self._database.read(lambda db: _usage(db, watch.task_id))
-        for offset, size, sha256 in wanted:
-            if size > self._settings.current.artifact_max_bytes:
-                refused[sha256] = "larger than artifact_max_bytes"
-            elif used + size > self._settings.current.artifact_quota_bytes:
-                refused[sha256] = f"the artifacts of uid {uid} would exceed artifact_quota_bytes"
-            else:
-                try:
-                    await asyncio.to_thread(self._blobs.take, watch.directory / "blobs", offset, size, sha256)
-                    used += size
-                except (OSError, BlobError) as error:
-                    refused[sha256] = f"could not be kept: {error}"
-        return refused
+    async def _stop_surely(self, watch: Watch) -> None:
+        """As `_stop_scope`, but wait for a launcher that is away: what may run on must not be run again."""
+        while not await self._stop_scope(watch):  # noqa: ASYNC110  nothing tells that a launcher has come back
+            await asyncio.sleep(LAUNCHER_RETRY)
 
     # -- the end
 
@@ -367,17 +347,30 @@ class Supervision:
         if record is None:
             await self._lost(watch, Reason.SUPERVISOR_DIED, "the run's supervisor died")
             return
+        watch.log_sizes = log_sizes(record)
+        await self._intake.tell_log_growth(watch)
         await self._finish(watch, ending_of(record, timed_out=watch.timed_out), record_view(record))
 
     async def _lost(self, watch: Watch, reason: Reason, message: str) -> None:
-        await self._stop_scope(watch)
+        await self._stop_surely(watch)
+        try:
+            await self._intake.drain(watch)
+        except Exception:  # noqa: BLE001  it is lost already; what it wrote may be the cause
+            _log.exception("What %s wrote cannot be applied", watch.run_id)
         ending = Ending("", lost=reason, lost_message=message, timed_out=watch.timed_out, stopped=watch.stopping)
-        await self._finish(watch, ending, {"lost": reason.value})
-
-    async def _finish(self, watch: Watch, ending: Ending, record: JsonObject | None = None) -> None:
         capability = watch.capability
-        kept: dict[str, JsonValue] = dict(record or {})
-        await self._store(lambda tx: run_states.finish(tx, watch.run_id, ending, kept, capability))
+        after = aftermath(capability.recovery, idempotent=capability.idempotent) if capability else Aftermath.FAIL
+        await self._finish(watch, ending, {"lost": reason.value}, after)
+
+    async def _finish(
+        self,
+        watch: Watch,
+        ending: Ending,
+        record: JsonObject | None = None,
+        after: Aftermath = Aftermath.FAIL,
+    ) -> None:
+        finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, after)
+        await self._store(lambda tx: run_states.finish(tx, finish))
 
 
 @asynccontextmanager
@@ -389,14 +382,3 @@ async def _held(control: socket.socket, pidfd: int) -> AsyncIterator[ControlChan
     finally:
         channel.close()
         os.close(pidfd)
-
-
-def _tighter(asked: JsonObject | None) -> Limits | None:
-    if not asked:
-        return None
-    return Limits(**{name: value for name, value in asked.items() if isinstance(value, int)})
-
-
-def _usage(db: tasks.Executor, task_id: str) -> tuple[int, int]:
-    task = tasks.get(db, task_id)
-    return (0, 0) if task is None else (task.uid, artifacts.used_bytes(db, task.uid))

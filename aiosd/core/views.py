@@ -117,9 +117,11 @@ def task_view(
         artifacts=[{"id": one.id, "name": one.name, "type": one.type, "mime_type": one.mime_type} for one in artifacts],
         attempts=[attempt_view(run) for run in runs],
     )
+    # In a working task that column holds an answer on its way.
+    question = task.question if task.status is Status.INPUT_REQUIRED else None
     _put(
         view, estimated_duration_ms=task.estimated_ms, summary=task.summary, result=task.result, error=task.error,
-        question=task.question, auth_request=task.auth_request, parent_task_id=task.parent_id,
+        question=question, auth_request=task.auth_request, parent_task_id=task.parent_id,
         session_id=task.session_id, retry_of=task.retry_of, risk_level=task.risk_level, waiting_for=waiting_for,
         retry_at=_time(task.retry_at), deadline=_time(task.deadline),
     )  # fmt: skip
@@ -127,7 +129,7 @@ def task_view(
         view[ENDED_NAMES[task.status]] = rfc3339(task.ended_at)
     if runs:
         view["run"] = run_view(runs[-1])
-        if runs[-1].exit is not None:
+        if runs[-1].exit is not None and runs[-1].ended_at is not None:
             view["exit"] = runs[-1].exit
     if history is not None:
         view["state_history"] = history_view(history)

@@ -22,7 +22,7 @@ STOP_MARGIN = 2.0
 
 @dataclass(slots=True)
 class Watch:
-    """A live run. `kill_at`, `deadline_at`: seconds on the boot clock."""
+    """A live run. `kill_at`, `deadline_at`: seconds on the boot clock. `offset`, `stored`: see core/intake.py."""
 
     run_id: str
     task_id: str
@@ -31,6 +31,7 @@ class Watch:
     control: ControlChannel | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    holding: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
     frozen: bool = False
     stopping: bool = False
@@ -38,6 +39,7 @@ class Watch:
     kill_at: float | None = None
     deadline_at: float | None = None
     offset: int = 0
+    stored: int = 0
     log_sizes: dict[str, int] = field(default_factory=dict)
     told_sizes: dict[str, int] = field(default_factory=dict)
     _answers: dict[str, asyncio.Future[JsonObject]] = field(default_factory=dict)

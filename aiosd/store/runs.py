@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
@@ -27,7 +28,7 @@ def _from_row(row: tuple[str, ...]) -> Run:
     values: dict[str, object] = dict(zip(("task_id", *_COLUMNS), row, strict=True))
     for name in _JSON:
         text = values[name]
-        values[name] = None if text is None else jsontext.parse_object(str(text), limit=1 << 20)
+        values[name] = None if text is None else json.loads(str(text))
     values["state"] = RunState(str(values["state"]))
     return Run(**values)  # type: ignore[arg-type]  # the table's column types are STRICT and the dataclass's own
 

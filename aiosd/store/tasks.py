@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from aiosd.model import jsontext
 from aiosd.model.status import FINAL, Level, Phase, Priority, Status
 from aiosd.model.task import Task
-
-if TYPE_CHECKING:
-    from aiosd.model.jsontext import JsonObject
 
 Value: TypeAlias = str | int | float | bytes | None
 
@@ -64,18 +62,13 @@ class Page:
     next_sequence: int | None
 
 
-def _load(text: str | None) -> JsonObject | None:
-    return None if text is None else jsontext.parse_object(text, limit=1 << 24)
-
-
 def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
     values = dict(zip(("seq", *_COLUMNS), row, strict=True))
     sequence = values.pop("seq")
     for name in _JSON:
-        values[name] = _load(values[name])
-    values["creator"] = values["creator"] or {}
-    values["arguments"] = values["arguments"] or {}
-    values["metadata"] = values["metadata"] or {}
+        # Our own text, checked when it came in: the plain decoder is many times as fast as the careful one.
+        text = values[name]
+        values[name] = None if text is None else json.loads(text)
     values["level"] = Level(values["level"])
     values["priority"] = Priority(values["priority"])
     values["status"] = Status(values["status"])
@@ -124,6 +117,14 @@ def by_idempotency_key(db: Executor, uid: int, key: str) -> Task | None:
     """The task that this user made with this key."""
     row = db.execute(f"{_SELECT} WHERE uid = ? AND idempotency_key = ?", (uid, key)).fetchone()
     return None if row is None else _from_row(row)
+
+
+def waiting_of(db: Executor, uid: int) -> int:
+    """How many tasks of this user are pending."""
+    row = db.execute(
+        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE uid = ? AND status = ?", (uid, Status.PENDING)
+    ).fetchone()
+    return int(row[0])
 
 
 def in_status(db: Executor, statuses: Sequence[Status]) -> list[Task]:

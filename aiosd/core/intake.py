@@ -1,0 +1,104 @@
+"""Taking in what a run writes: its event file, the content of its artifacts, the growth of its logs.
+
+The run directory is read in threads, applied in one transaction a batch, and told to whoever asked the program a
+question. How far it has been read is kept twice: `Watch.offset` is what has been looked at, `Watch.stored` what the
+store knows. A batch in which nothing changes the store is not stored, and read again after a restart: to no effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aiosd.core import run_events
+from aiosd.core.artifacts import BlobError, blobs_of
+from aiosd.core.durable import write_durably
+from aiosd.core.reading import log_growth
+from aiosd.core.run_events import WITHOUT_EFFECT, Batch
+from aiosd.run import records
+from aiosd.run.records import READ_MAX, RunEventType
+from aiosd.store import artifacts, tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiosd.core.artifacts import BlobStore
+    from aiosd.core.settings import Settings
+    from aiosd.core.watch import Watch
+    from aiosd.run.records import RunEvent
+    from aiosd.store.database import Database
+
+_ANSWERS = frozenset({RunEventType.PAUSED, RunEventType.CAN_PAUSE, RunEventType.CAN_CANCEL})
+
+
+class Intake:
+    """Reads run directories into the store."""
+
+    def __init__(self, database: Database, settings: Settings, blobs: BlobStore) -> None:
+        """`blobs`: the daemon's own content store."""
+        self._database = database
+        self._settings = settings
+        self._blobs = blobs
+
+    async def drain(self, watch: Watch) -> None:
+        """Apply everything that the run has written so far. Raises OSError when it cannot be read."""
+        while True:
+            begin = watch.offset
+            events, end = await asyncio.to_thread(records.read_events, watch.directory / "events", begin)
+            if end == begin:
+                break
+            await self._apply(watch, events, end)
+            watch.offset = end
+            for event in events:
+                if event.type in _ANSWERS:
+                    watch.answered(event.payload)
+            if end - begin < READ_MAX // 2:
+                break  # that was all: what is appended from now on is told by another poke
+        await self.tell_log_growth(watch)
+
+    async def _apply(self, watch: Watch, events: Sequence[RunEvent], end: int) -> None:
+        if all(event.type in WITHOUT_EFFECT for event in events):
+            return
+        batch = Batch(
+            watch.stored, end, events, await self._take_blobs(watch, events),
+            self._settings.current.artifact_quota_bytes,
+        )  # fmt: skip
+        await write_durably(self._database, partial(run_events.apply, run_id=watch.run_id, batch=batch))
+        watch.stored = end
+
+    async def tell_log_growth(self, watch: Watch) -> None:
+        """Announce what the program has written to its output since that was last announced."""
+        if watch.log_sizes == watch.told_sizes:
+            return
+        sizes = dict(watch.log_sizes)
+        grown = await asyncio.to_thread(log_growth, watch.directory, watch.told_sizes, sizes)
+        watch.told_sizes = sizes
+        if grown:
+            await write_durably(self._database, lambda tx: run_events.log_grew(tx, watch.task_id, grown))
+
+    async def _take_blobs(self, watch: Watch, events: Sequence[RunEvent]) -> dict[str, str]:
+        """Copy the artifact files of these events into the daemon's own store; the ones refused, with the reason."""
+        refused: dict[str, str] = {}
+        wanted = [blob for event in events if event.type is RunEventType.ARTIFACT for blob in blobs_of(event.payload)]
+        if not wanted:
+            return refused
+        uid, used = await self._database.read(lambda db: _usage(db, watch.task_id))
+        config = self._settings.current
+        for offset, size, sha256 in wanted:
+            if size > config.artifact_max_bytes:
+                refused[sha256] = "larger than artifact_max_bytes"
+            elif used + size > config.artifact_quota_bytes:
+                refused[sha256] = f"the artifacts of uid {uid} would exceed artifact_quota_bytes"
+            else:
+                try:
+                    await asyncio.to_thread(self._blobs.take, watch.directory / "blobs", offset, size, sha256)
+                    used += size
+                except (OSError, BlobError) as error:
+                    refused[sha256] = f"could not be kept: {error}"
+        return refused
+
+
+def _usage(db: tasks.Executor, task_id: str) -> tuple[int, int]:
+    task = tasks.get(db, task_id)
+    return (0, 0) if task is None else (task.uid, artifacts.used_bytes(db, task.uid))
