@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -38,8 +39,11 @@ from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
 from aiosd.notify import ServiceManager
+from aiosd.rpc.server import RpcDoor, Speech
+from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.run.client import LauncherClient, LauncherError
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
+from aiosd.run.notify import passed
 from aiosd.store.database import Database, StoreError
 
 if TYPE_CHECKING:
@@ -73,6 +77,8 @@ class Daemon:
         self._registry = Registry(options.capabilities) if options.capabilities else Registry()
         self._hub = EventHub()
         self._door: BusDoor | None = None
+        self._scheduler: Scheduler | None = None
+        self._reloads = asyncio.Lock()
         self._recovered = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,6 +95,7 @@ class Daemon:
             boot_id = clock.boot_id()
             supervision = Supervision(database, launcher, self._registry, self._settings, blobs, self._launcher_state)
             scheduler = Scheduler(database, self._registry, self._settings, boot_id, supervision.launch)
+            self._scheduler = scheduler
             self._hub.listen(scheduler.heard)
             authorizer = Authorizer(PolkitAuthority(BusPolkit(bus)))
             manager = Manager(
@@ -109,6 +116,7 @@ class Daemon:
             )  # fmt: skip
             recoverer = Recoverer(database, launcher, self._registry, supervision, self._launcher_state, boot_id)
             self._door = await stack.enter_async_context(BusDoor(bus, manager, self._hub))
+            rpc = await stack.enter_async_context(self._rpc_door(manager))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             self._handle_signals(group)
             group.create_task(supervision.run())
@@ -117,10 +125,22 @@ class Daemon:
             group.create_task(self._end_with(bus))
             await self._first_recovery()
             await self._door.open()
+            rpc.open()
             # What is there now stays for ever: the collector need not look at it again.
             gc.collect()
             gc.freeze()
             self._manager.ready(f"Serving, {len(self._registry.all())} capabilities")
+
+    def _rpc_door(self, manager: Manager) -> RpcDoor:
+        """The JSON-RPC door, on the sockets of aiosd.socket; without them it has nothing to do."""
+        names = set(Speech)
+        sockets = {Speech(one.name): socket.socket(fileno=one.fd) for one in passed() if one.name in names}
+        limits = self._settings.current
+        subscriptions = Subscriptions(per_user=limits.max_subscriptions_per_user)
+        return RpcDoor(
+            manager, self._hub, sockets, subscriptions=subscriptions,
+            queue_size=lambda: self._settings.current.event_queue_size,
+        )  # fmt: skip
 
     async def _first_recovery(self) -> None:
         """Callers should find recovered tasks; but a launcher that is away does not keep them out for ever."""
@@ -153,7 +173,7 @@ class Daemon:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, lambda: group.create_task(stop()))
-        loop.add_signal_handler(signal.SIGHUP, lambda: group.create_task(self._reload()))
+        loop.add_signal_handler(signal.SIGHUP, lambda: group.create_task(self._reload_on_signal()))
 
     async def _end_with(self, bus: SystemBus) -> None:
         await bus.closed.wait()
@@ -166,10 +186,27 @@ class Daemon:
         self._settings.current = loaded.config
         await self._registry.load()
 
+    async def _reload_on_signal(self) -> None:
+        """SIGHUP, `systemctl reload`: what goes wrong is told and changes nothing, least of all that we serve."""
+        try:
+            await self._reload()
+        except Exception:  # noqa: BLE001  a reload must not end the daemon
+            _log.exception("The reload failed; what was in force still is")
+
     async def _reload(self) -> None:
-        """SIGHUP, `systemctl reload`, `aiosctl reload`."""
-        self._manager.reloading()
-        await self._read_configuration()
+        """Read everything again; one at a time, and the service manager hears of the end in any case."""
+        async with self._reloads:
+            self._manager.reloading()
+            try:
+                await self._read_configuration()
+                self._tell_doors()
+            finally:
+                self._manager.ready(f"Serving, {len(self._registry.all())} capabilities")
+
+    def _tell_doors(self) -> None:
+        """Limits and capabilities may be others now: for callers, and for who waits to be started."""
+        if self._scheduler is not None:
+            self._scheduler.wake()
         if self._door is not None:
             current = self._settings.current
             self._door.capabilities_changed()
@@ -177,7 +214,6 @@ class Daemon:
                 concurrent=current.max_concurrent_tasks, per_tool=current.max_tasks_per_tool,
                 queue=current.max_queue_size,
             )  # fmt: skip
-        self._manager.ready(f"Serving, {len(self._registry.all())} capabilities")
 
     def _say(self, database: Database) -> None:
         """What opening the store met."""

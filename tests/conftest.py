@@ -1,6 +1,6 @@
 """Fixtures for every kind of test.
 
-`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients;
+`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients; `tests/rpc` the JSON-RPC door on real sockets;
 `tests/system` the installed product on real systemd; `tests/limits` the same where limits are enforced; `tests/image`
 the package and the OS image. They run in that order: what is cheap and near to the cause fails first.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KINDS = {
     "unit": "one idea at a time, nothing outside the process",
     "bus": "a private D-Bus daemon and real clients",
+    "rpc": "the JSON-RPC door on real sockets",
     "system": "the installed product on real systemd, in a container",
     "limits": "the installed product under a kernel that enforces limits",
     "image": "the package and the OS image",
@@ -72,8 +73,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a unit or bus test that leaves asyncio tasks, threads, processes or descriptors behind."""
-    if _kind(request.node) not in {"unit", "bus"}:
+    """Fail a test of one process that leaves asyncio tasks, threads, processes or descriptors behind."""
+    if _kind(request.node) not in {"unit", "bus", "rpc"}:
         yield
         return
     before = Possessions.now()

@@ -1,0 +1,191 @@
+"""JSON-RPC's meaning, whatever carries it: a message and who sent it in, the answer out.
+
+A batch is worked off in its order, one call after the other. What this door does itself is here too: it keeps the
+subscriptions that the core grants, ends them, and describes itself (`rpc.discover`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.ids import event_sequence
+from aiosd.model.jsontext import dump
+from aiosd.model.subscription import granted
+from aiosd.rpc import jsonrpc
+from aiosd.rpc.methods import DISCOVER, METHODS
+from aiosd.rpc.openrpc import document
+from aiosd.rpc.subscriptions import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiosd.auth.caller import Caller
+    from aiosd.core.operations import Reply
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.rpc.feed import Feed
+    from aiosd.rpc.jsonrpc import Malformed, Request
+    from aiosd.rpc.limits import Shares
+    from aiosd.rpc.subscriptions import Owner, Subscriptions
+
+_log = logging.getLogger(__name__)
+
+
+class Core(Protocol):
+    """What answers operations (core/manager.py)."""
+
+    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+        """Do it as `caller`. Raises AiosError."""
+        ...
+
+
+@dataclass(slots=True)
+class Session:
+    """Who sends the messages. `make_feed`: where a new subscription's events go, None when a stream takes it up later.
+    `stays`: whether the session is a connection, which may say once that its person can be asked."""
+
+    caller: Caller
+    owner: Owner
+    make_feed: Callable[[str], Feed] | None = None
+    stays: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """What goes back: nothing when all were notifications. `afterwards` follows the text without a pause."""
+
+    text: str | None = None
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+
+    def sent(self) -> None:
+        """The text is on its way: what may follow it, follows."""
+        for action in self.afterwards:
+            action()
+
+
+class Endpoint:
+    """Answers messages."""
+
+    def __init__(self, core: Core, subscriptions: Subscriptions, shares: Shares) -> None:
+        """Keeps what it asks."""
+        self._core = core
+        self._subscriptions = subscriptions
+        self._shares = shares
+        self._special = {
+            "task.subscribe": self._subscribe,
+            "task.resubscribe": self._subscribe,
+            "task.unsubscribe": self._unsubscribe,
+            "initialize": self._initialize,
+            "shutdown": self._shutdown,
+        }
+
+    async def answer(self, session: Session, text: bytes) -> Answer:
+        """One message. Never raises for what is in it."""
+        message = jsonrpc.parse(text)
+        answer = Answer()
+        bodies: list[JsonValue] = []
+        for call in message.calls:
+            body = await self._one(session, call, answer.afterwards)
+            if not call.is_notification:
+                bodies.append(body)
+        if bodies:
+            answer.text = dump(bodies if message.is_batch else bodies[0])
+        return answer
+
+    async def _one(
+        self, session: Session, call: Request | Malformed, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        if isinstance(call, jsonrpc.Malformed):
+            return jsonrpc.failure(call.id, call.error)
+        try:
+            with self._shares.call(session.caller.uid):
+                return jsonrpc.result(call.id, await self._do(session, call, afterwards))
+        except AiosError as error:
+            return jsonrpc.failure(call.id, error)
+        except Exception:  # noqa: BLE001 - the caller gets an answer, the journal the traceback
+            _log.exception("%s failed unexpectedly", call.method)
+            return jsonrpc.failure(call.id, AiosError(ErrorKind.INTERNAL))
+
+    async def _do(self, session: Session, call: Request, afterwards: list[Callable[[], None]]) -> JsonObject:
+        if call.method == DISCOVER:
+            return document()
+        operation = METHODS.get(call.method)
+        if operation is None:
+            raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
+        special = self._special.get(operation.name)
+        if special is not None:
+            return await special(session, operation.name, call.params, afterwards)
+        return await self._ask(session, operation.name, call.params)
+
+    async def _ask(self, session: Session, name: str, params: JsonObject) -> JsonObject:
+        reply = await self._core.invoke(name, session.caller, params)
+        for fd in reply.fds:  # no method of this door has any; one that came must not stay open
+            os.close(fd)
+        return reply.body
+
+    async def _subscribe(
+        self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        """The core decides and names the scope; this door keeps the subscription and loses nothing meanwhile."""
+        self._subscriptions.check_room(session.owner.uid)
+        with self._subscriptions.recording() as recording:
+            body = await self._ask(session, name, params)
+        if recording.overflowed:
+            raise AiosError(ErrorKind.BUSY, "too much happened meanwhile; ask again")
+        after = event_sequence(str(body.get("last_event_id"))) or 0
+        entry = Entry(session.owner, granted(body, after=after), scope_of(params))
+        recorded = tuple(recording.events)
+        shown = {key: value for key, value in body.items() if key != "uid"}
+        more = body.get("more") is True
+        if session.make_feed is None:
+            entry.owed = after + 1 if more else None  # a stream goes on where this answer stops
+            self._subscriptions.start(entry, recorded)
+        elif more:
+            del shown["subscription_id"]  # first the rest of what was missed: later events must not come before it
+        else:
+            entry.feed = session.make_feed(entry.id)
+            afterwards.append(lambda: self._subscriptions.start(entry, recorded))
+        return shown
+
+    async def _unsubscribe(
+        self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        del afterwards
+        body = await self._ask(session, name, params)
+        entry = self._subscriptions.find(session.owner.uid, str(params["subscription_id"]))
+        if session.stays and entry.owner != session.owner:
+            raise AiosError(ErrorKind.SUBSCRIPTION_NOT_FOUND, "this connection has none of that id")
+        self._subscriptions.end(entry)
+        return body
+
+    async def _initialize(
+        self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        del afterwards
+        body = await self._ask(session, name, params)
+        if session.stays:
+            session.caller = replace(session.caller, interactive=params.get("interactive") is True)
+        return body
+
+    async def _shutdown(
+        self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        del afterwards
+        body = await self._ask(session, name, params)
+        return {**body, "subscriptions_ended": self._subscriptions.end_session(session.owner)}
+
+
+def scope_of(params: JsonObject) -> JsonObject:
+    """What a subscription is about, of the parameters that asked for it."""
+    return {key: params[key] for key in ("task_id", "events", "all_users") if key in params}
+
+
+def notification(subscription_id: str, identifier: str | None, kind: str, data: str) -> str:
+    """An event as JSON-RPC tells it on a connection that stays. `data`: JSON."""
+    head: dict[str, JsonValue] = {"subscription_id": subscription_id, "event": kind}
+    if identifier is not None:
+        head["id"] = identifier
+    return f'{{"jsonrpc":"{jsonrpc.VERSION}","method":"aios/event","params":{dump(head)[:-1]},"data":{data}}}}}'

@@ -1,0 +1,274 @@
+"""HTTP/1.1 on accepted connections: `POST /rpc` and `GET /events`. The only module of the door that needs aiohttp.
+
+It is imported when the first client comes. Statuses are about the transport: a message that was understood is answered
+200 (204 when nobody wants an answer), whatever its answer says. There is no CORS: what a web page sends is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.ids import event_sequence
+from aiosd.model.jsontext import MAX_TEXT_BYTES, dump
+from aiosd.model.subscription import granted
+from aiosd.rpc.endpoint import Session, scope_of
+from aiosd.rpc.feed import Feed
+from aiosd.rpc.stream import Stream
+from aiosd.rpc.subscriptions import Entry, Owner
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable
+    from typing import Self
+
+    from aiosd.model.jsontext import JsonValue
+    from aiosd.rpc.endpoint import Core, Endpoint
+    from aiosd.rpc.limits import Shares, Timing
+    from aiosd.rpc.peer import Peer
+    from aiosd.rpc.subscriptions import Subscriptions
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+JSON_TYPES = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
+"""https://www.jsonrpc.org/historical/json-rpc-over-http.html"""
+INTERACTIVE = "X-AIOS-Interactive"
+"""Header: `1` when the person behind the caller may be asked (a polkit dialog)."""
+SESSION = "AIOS-Session-Id"
+"""Header: the client's name for its session, of `aios/initialize`; `aios/shutdown` ends that one's subscriptions."""
+MAX_SESSION = 128
+REPLAYS = 8
+"""Streams that fetch missed events at the same time."""
+
+_STATUS = {
+    ErrorKind.INVALID_PARAMS: 400,
+    ErrorKind.PERMISSION_DENIED: 403,
+    ErrorKind.INTERACTIVE_AUTH_REQUIRED: 403,
+    ErrorKind.TASK_NOT_FOUND: 404,
+    ErrorKind.SUBSCRIPTION_NOT_FOUND: 404,
+    ErrorKind.RATE_LIMITED: 429,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """Stands between the transport and aiohttp's protocol, to know when the connection ends and when it idles."""
+
+    def __init__(self, inner: asyncio.Protocol, first_request_within: float) -> None:
+        """`first_request_within`: seconds until the head of the first request must be there."""
+        self._inner = inner
+        self._within = first_request_within
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the clock."""
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(self._within, transport.close)
+        self._inner.connection_made(transport)
+
+    def served(self) -> None:
+        """A request has arrived."""
+        self._deadline.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everyone."""
+        self._deadline.cancel()
+        self.ended.set()
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on."""
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Pass on."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """Pass on."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on."""
+        self._inner.resume_writing()
+
+
+class HttpDoor:
+    """Serves accepted sockets; an async context manager."""
+
+    def __init__(
+        self,
+        core: Core,
+        endpoint: Endpoint,
+        subscriptions: Subscriptions,
+        shares: Shares,
+        timing: Timing,
+        queue_size: Callable[[], int],
+    ) -> None:
+        """`queue_size`: events that may wait for one stream."""
+        self._core = core
+        self._endpoint = endpoint
+        self._subscriptions = subscriptions
+        self._shares = shares
+        self._timing = timing
+        self._queue_size = queue_size
+        self._replays = asyncio.Semaphore(REPLAYS)
+        self._peers: dict[asyncio.BaseTransport, tuple[Peer, Connection]] = {}
+        app = web.Application(middlewares=[self._guarded], client_max_size=MAX_TEXT_BYTES)
+        app.router.add_post("/rpc", self._rpc)
+        app.router.add_get("/events", self._events, allow_head=False)
+        app.on_response_prepare.append(_headers)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, keepalive_timeout=timing.keep_alive,
+            auto_decompress=False,
+        )  # fmt: skip
+
+    async def __aenter__(self) -> Self:
+        """Ready for connections."""
+        await self._runner.setup()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End every connection; what is being answered has a second."""
+        await self._runner.cleanup()
+
+    async def serve(self, accepted: socket.socket, peer: Peer) -> None:
+        """One connection to its end."""
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("not ready for connections")
+        loop = asyncio.get_running_loop()
+        connection = Connection(server(), self._timing.first_request)
+        transport, _ = await loop.connect_accepted_socket(lambda: connection, accepted)
+        self._peers[transport] = (peer, connection)
+        try:
+            await connection.ended.wait()
+        finally:
+            del self._peers[transport]
+            transport.abort()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """What every request must be, and that no fault of ours shows more than that there was one."""
+        known = None if request.transport is None else self._peers.get(request.transport)
+        if known is None:
+            raise web.HTTPBadRequest
+        peer, connection = known
+        connection.served()
+        if "Origin" in request.headers:
+            raise web.HTTPForbidden(text="web pages are not served\n")
+        request["peer"] = peer
+        with peer:
+            try:
+                return await handler(request)
+            except (web.HTTPException, ConnectionError):
+                raise
+            except Exception:  # noqa: BLE001 - the client learns that it failed, the journal why
+                _log.exception("%s %s failed unexpectedly", request.method, request.path)
+                raise web.HTTPInternalServerError(text="internal error\n") from None
+
+    async def _rpc(self, request: web.Request) -> web.StreamResponse:
+        """JSON-RPC."""
+        if request.content_type not in JSON_TYPES:
+            raise web.HTTPUnsupportedMediaType(text="Content-Type is application/json\n")
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise web.HTTPUnsupportedMediaType(text="no Content-Encoding is taken\n")
+        try:
+            async with asyncio.timeout(self._timing.body):
+                text = await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="the request did not arrive in time\n") from None
+        answer = await self._endpoint.answer(self._session(request), text)
+        answer.sent()
+        if answer.text is None:
+            return web.Response(status=204)
+        return web.Response(body=answer.text.encode(), content_type="application/json")
+
+    def _session(self, request: web.Request) -> Session:
+        peer: Peer = request["peer"]
+        name = request.headers.get(SESSION, "")
+        if len(name) > MAX_SESSION or not name.isascii():
+            raise web.HTTPBadRequest(text=f"{SESSION} is too long\n")
+        return Session(peer.caller(interactive=request.headers.get(INTERACTIVE) == "1"), Owner(peer.uid, name))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """An event stream."""
+        session = self._session(request)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        try:
+            last = _last_event(request)
+            entry, is_own = await self._entry(request, session)
+            try:
+                stream = Stream(
+                    self._core, self._subscriptions, session.caller, entry, Feed(self._queue_size()),
+                    replays=self._replays, heartbeat=self._timing.heartbeat,
+                )  # fmt: skip
+                await stream.run(lambda data: self._write(request, response, data), last)
+            finally:
+                if is_own:
+                    self._subscriptions.end(entry)
+        except AiosError as error:
+            if response.prepared:
+                return response
+            status = _STATUS.get(error.kind, 503)
+            return web.Response(
+                status=status, body=dump({"error": error.wire()}).encode(), content_type="application/json"
+            )
+        with suppress(ConnectionError):
+            await response.write_eof()
+        return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        """Send; a client that takes nothing for too long is left."""
+        try:
+            async with asyncio.timeout(self._timing.write):
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(data)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the client does not read") from None
+
+    async def _entry(self, request: web.Request, session: Session) -> tuple[Entry, bool]:
+        """The subscription that is meant, or one for this stream alone."""
+        query = request.query
+        if "subscription_id" in query:
+            return self._subscriptions.find(session.owner.uid, query["subscription_id"]), False
+        params: dict[str, JsonValue] = {}
+        if "task_id" in query:
+            params["task_id"] = query["task_id"]
+        if query.get("events"):
+            params["events"] = [*query["events"].split(",")]
+        if query.get("all_users") == "1":
+            params["all_users"] = True
+        self._subscriptions.check_room(session.owner.uid)
+        with self._subscriptions.recording() as recording, self._shares.call(session.owner.uid):
+            body = (await self._core.invoke("task.subscribe", session.caller, params)).body
+        entry = Entry(session.owner, granted(body), scope_of(params))
+        self._subscriptions.start(entry, tuple(recording.events))
+        return entry, True
+
+
+def _last_event(request: web.Request) -> int | None:
+    """What the client has already: the header that a reconnecting client sends, or the query's word for it."""
+    text = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
+    if not text:
+        return None
+    last = event_sequence(text)
+    if last is None:
+        raise AiosError(ErrorKind.INVALID_PARAMS, "is not the id of an event", field="last_event_id")
+    return last
+
+
+async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """On every answer."""
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Server"] = "aiosd"
+    response.headers["X-Content-Type-Options"] = "nosniff"

@@ -1,0 +1,81 @@
+"""How much at once: connections and calls of one user, and of all together. Root has only the common limit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiosd.errors import AiosError, ErrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Connections and calls in progress."""
+
+    calls_per_connection: int = 64
+    calls_per_user: int = 256
+    calls: int = 1024
+    connections_per_user: int = 256
+    connections: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. `first_request`: from connecting to the head of a request; `body`: to read its body; `keep_alive`:
+    between two requests; `heartbeat`: silence of an event stream; `write`: for a client to take what it is sent."""
+
+    first_request: float = 10.0
+    body: float = 30.0
+    keep_alive: float = 75.0
+    heartbeat: float = 15.0
+    write: float = 300.0
+
+
+class Shares:
+    """What is in use."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Nothing is in use."""
+        self.limits = limits
+        self._calls: Counter[int] = Counter()
+        self._connections: Counter[int] = Counter()
+
+    @contextlib.contextmanager
+    def call(self, uid: int) -> Iterator[None]:
+        """A place for a call. Raises AiosError (RateLimited)."""
+        if uid != 0 and self._calls[uid] >= self.limits.calls_per_user:
+            raise AiosError(
+                ErrorKind.RATE_LIMITED, f"{self.limits.calls_per_user} calls of your user are being answered"
+            )
+        if self._calls.total() >= self.limits.calls:
+            raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
+        with _counted(self._calls, uid):
+            yield
+
+    def admits(self, uid: int) -> bool:
+        """Whether there is a place for one more connection of that user."""
+        if uid != 0 and self._connections[uid] >= self.limits.connections_per_user:
+            return False
+        return self._connections.total() < self.limits.connections
+
+    @contextlib.contextmanager
+    def connection(self, uid: int) -> Iterator[None]:
+        """The place of a connection, after `admits`."""
+        with _counted(self._connections, uid):
+            yield
+
+
+@contextlib.contextmanager
+def _counted(counter: Counter[int], uid: int) -> Iterator[None]:
+    counter[uid] += 1
+    try:
+        yield
+    finally:
+        counter[uid] -= 1
+        if not counter[uid]:
+            del counter[uid]

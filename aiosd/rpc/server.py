@@ -1,0 +1,186 @@
+"""The JSON-RPC door: the sockets that systemd passed, who may connect, and what answers on each.
+
+    async with RpcDoor(manager, hub, sockets) as door:
+        door.open()          # last of all: callers have been waiting in the sockets' queues meanwhile
+
+Nothing of HTTP is imported before the first HTTP client comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from contextlib import AsyncExitStack, suppress
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from aiosd.rpc.endpoint import Endpoint
+from aiosd.rpc.feed import QUEUE_SIZE
+from aiosd.rpc.limits import Limits, Shares, Timing
+from aiosd.rpc.lines import LinesDoor
+from aiosd.rpc.peer import Peer, PeerGoneError
+from aiosd.rpc.subscriptions import Subscriptions
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from aiosd.model.event import Event
+    from aiosd.rpc.endpoint import Core
+    from aiosd.rpc.http import HttpDoor
+
+ACCEPT_AT_ONCE = 32
+"""Connections that are accepted before others get their turn."""
+ACCEPT_PAUSE = 1.0
+"""Seconds without accepting after the process ran out of descriptors."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+_log = logging.getLogger(__name__)
+
+
+class Speech(StrEnum):
+    """What is spoken on a socket: its FileDescriptorName= in aiosd.socket."""
+
+    HTTP = "http"
+    LINES = "lines"
+
+
+class EventSource(Protocol):
+    """Where committed events come from (core/events.py)."""
+
+    def listen(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+        """Call back with every batch, on the loop, in order; returns what ends it."""
+        ...
+
+
+class RpcDoor:
+    """The service on its Unix sockets; an async context manager."""
+
+    def __init__(
+        self,
+        core: Core,
+        events: EventSource,
+        sockets: Mapping[Speech, socket.socket],
+        *,
+        limits: Limits | None = None,
+        timing: Timing | None = None,
+        subscriptions: Subscriptions | None = None,
+        queue_size: Callable[[], int] = lambda: QUEUE_SIZE,
+    ) -> None:
+        """`sockets` listen already and are the door's to close. `queue_size`: events that may wait for a subscriber."""
+        self._core = core
+        self._events = events
+        self._sockets = dict(sockets)
+        self._shares = Shares(limits or Limits())
+        self._timing = timing or Timing()
+        self._queue_size = queue_size
+        self.subscriptions = subscriptions or Subscriptions()
+        self._endpoint = Endpoint(core, self.subscriptions, self._shares)
+        self._lines = LinesDoor(
+            self._endpoint, self.subscriptions, self._timing, queue_size, self._shares.limits.calls_per_connection
+        )
+        self._http: asyncio.Task[HttpDoor] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Hear events; callers still wait."""
+        self._stack.callback(self._close_sockets)
+        self._stack.callback(self._events.listen(self.subscriptions.on_events))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take no more callers, end the streams, cancel what is being answered. Callers that come now wait in the
+        sockets' queues for the next daemon."""
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets.values():
+            loop.remove_reader(listening)
+        self.subscriptions.close()
+        if self._http is not None:
+            with suppress(Exception):
+                await (await self._http).__aexit__(None, None, None)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._stack.aclose()
+
+    def open(self) -> None:
+        """Take callers from now on."""
+        for speech, listening in self._sockets.items():
+            listening.setblocking(False)  # noqa: FBT003 - no keyword
+            self._watch(speech, listening)
+
+    def _watch(self, speech: Speech, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listening, self._accept, speech, listening)
+
+    def _close_sockets(self) -> None:
+        for listening in self._sockets.values():
+            listening.close()
+
+    def _accept(self, speech: Speech, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                _log.warning("No connection can be accepted: %s", error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE, self._watch, speech, listening)
+                return
+            self._admit(speech, accepted)
+
+    def _admit(self, speech: Speech, accepted: socket.socket) -> None:
+        """Serve it, unless its process is gone already or its user has enough connections."""
+        accepted.setblocking(False)  # noqa: FBT003 - no keyword
+        try:
+            peer = Peer.of(accepted)
+        except PeerGoneError:
+            accepted.close()
+            return
+        except OSError as error:
+            _log.warning("A caller cannot be told: %s", error)
+            accepted.close()
+            return
+        if not self._shares.admits(peer.uid):
+            with peer:
+                accepted.close()
+            return
+        task = asyncio.create_task(self._serve(speech, accepted, peer))
+        self._connections.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("A connection failed unexpectedly", exc_info=error)
+
+    async def _serve(self, speech: Speech, accepted: socket.socket, peer: Peer) -> None:
+        with accepted, peer, self._shares.connection(peer.uid):  # a transport that took the socket is gone by the end
+            if speech is Speech.LINES:
+                await self._lines.serve(accepted, peer)
+            else:
+                await (await self._http_door()).serve(accepted, peer)
+
+    async def _http_door(self) -> HttpDoor:
+        """What speaks HTTP, made for the first that needs it."""
+        if self._http is None:
+            self._http = asyncio.create_task(self._make_http_door())
+        return await asyncio.shield(self._http)
+
+    async def _make_http_door(self) -> HttpDoor:
+        await asyncio.to_thread(import_module, "aiosd.rpc.http")
+        from aiosd.rpc.http import HttpDoor
+
+        door = HttpDoor(self._core, self._endpoint, self.subscriptions, self._shares, self._timing, self._queue_size)
+        return await door.__aenter__()

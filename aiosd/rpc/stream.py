@@ -1,0 +1,123 @@
+"""One event stream's content (server-sent events, HTML standard 9.2), whatever carries the bytes.
+
+What was missed comes from the store, then what happens from the feed, without a gap and without a repeat: the feed is
+filled from before the store is read, and what the store has shown is skipped in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiosd.model.ids import event_id, event_sequence
+from aiosd.model.jsontext import dump
+from aiosd.rpc.feed import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from aiosd.auth.caller import Caller
+    from aiosd.model.jsontext import JsonValue
+    from aiosd.rpc.endpoint import Core
+    from aiosd.rpc.feed import Feed
+    from aiosd.rpc.subscriptions import Entry, Subscriptions
+
+HEARTBEAT_SECONDS = 15.0
+"""Longest silence: then a comment shows that both ends are still there."""
+HEARTBEAT = b":\n\n"
+RETRY = b"retry: 1000\n\n"
+"""How long a client waits before it reconnects, in milliseconds."""
+PAGE = 500
+"""Missed events that are fetched at a time."""
+CHUNK = 64 * 1024
+"""Bytes that are put together into one write."""
+
+
+class Stream:
+    """A listener of one subscription."""
+
+    def __init__(
+        self,
+        core: Core,
+        subscriptions: Subscriptions,
+        caller: Caller,
+        entry: Entry,
+        feed: Feed,
+        *,
+        replays: asyncio.Semaphore,
+        heartbeat: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        """`replays`: how many streams may fetch missed events at the same time. `heartbeat` in seconds."""
+        self._core = core
+        self._subscriptions = subscriptions
+        self._caller = caller
+        self._entry = entry
+        self._feed = feed
+        self._replays = replays
+        self._heartbeat = heartbeat
+        self._owed: int | None = None
+
+    async def run(self, write: Callable[[bytes], Awaitable[None]], last: int | None) -> None:
+        """Send until the subscription ends, somebody else takes it up, or `write` raises.
+
+        `last`: number of the last event that the client has; None when it does not say. Raises AiosError when missed
+        events are not to be had (any more).
+        """
+        owed = self._subscriptions.attach(self._entry, self._feed)
+        start = last if last is not None or owed is None else owed - 1
+        try:
+            if start is None:
+                await write(RETRY)
+            else:
+                await self._missed(write, start)
+            await self._live(write)
+        finally:
+            self._subscriptions.detach(self._entry, self._feed, self._owed or self._feed.first)
+
+    async def _missed(self, write: Callable[[bytes], Awaitable[None]], after: int) -> None:
+        head = RETRY
+        while True:
+            self._owed = after + 1
+            async with self._replays:
+                params = {**self._entry.scope, "last_event_id": event_id(after), "limit": PAGE}
+                page = (await self._core.invoke("task.resubscribe", self._caller, params)).body
+            missed = page["missed_events"]
+            frames = head + b"".join(map(_frame, missed if isinstance(missed, list) else ()))
+            head = b""
+            if frames:
+                await write(frames)
+            after = event_sequence(str(page["last_event_id"])) or after
+            if page["more"]:
+                continue
+            self._feed.skip(after)
+            if not self._feed.has_gap:
+                self._owed = None
+                return
+            self._feed.clear()  # more happened meanwhile than the feed takes; the store has all of it
+
+    async def _live(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat):
+                    await self._feed.wait()
+            except TimeoutError:
+                await write(HEARTBEAT)
+                continue
+            if self._feed.closed:
+                return
+            self._owed = self._feed.first
+            await write(self._chunk())
+            self._owed = None
+
+    def _chunk(self) -> bytes:
+        frames: list[bytes] = []
+        size = 0
+        while size < CHUNK and (item := self._feed.take()) is not None:
+            frames.append(item.sse)
+            size += len(item.sse)
+        return b"".join(frames)
+
+
+def _frame(missed: JsonValue) -> bytes:
+    shown: Mapping[str, JsonValue] = missed if isinstance(missed, dict) else {}
+    return frame(str(shown["event"]), str(shown["id"]), dump(shown["data"]))

@@ -1,0 +1,201 @@
+"""This door's subscriptions: who hears which events, and where they go.
+
+A subscription has a `Feed` while somebody listens: the connection that made it (JSON lines), or an event stream (HTTP).
+One without a listener keeps nothing but the number of the first event that it owes; the stream that takes it up gets
+the rest from the store. It is forgotten when nobody has listened for `IDLE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aiosd.errors import AiosError, ErrorKind
+from aiosd.rpc.feed import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aiosd.model.event import Event
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.subscription import Subscription
+    from aiosd.rpc.feed import Feed
+
+MAX_RECORDED = 10_000
+"""Events kept for one subscription that is being made (a person may be asked meanwhile)."""
+IDLE_SECONDS = 300.0
+"""How long a subscription lives without a listener."""
+PER_USER = 64
+"""Subscriptions of one user other than root, unless configured (`max_subscriptions_per_user`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose subscriptions: a user, and which of their sessions (a connection, or what the client called it)."""
+
+    uid: int
+    session: str = ""
+
+
+@dataclass(slots=True)
+class Recording:
+    """Events since a subscription was asked for. `overflowed`: the oldest are gone."""
+
+    events: deque[Shown] = field(default_factory=lambda: deque(maxlen=MAX_RECORDED))
+    overflowed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A subscription. `scope`: the parameters by which the core granted it, to ask it for missed events. `owed`: number
+    of the first event that nobody has listened to."""
+
+    owner: Owner
+    subscription: Subscription
+    scope: JsonObject
+    feed: Feed | None = None
+    owed: int | None = None
+    expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def id(self) -> str:
+        """The subscription's id."""
+        return self.subscription.id
+
+
+class Subscriptions:
+    """The table, looked up by task."""
+
+    def __init__(self, *, per_user: int = PER_USER, idle_seconds: float = IDLE_SECONDS) -> None:
+        """`per_user`: root has no such limit."""
+        self._per_user = per_user
+        self._idle_seconds = idle_seconds
+        self._entries: dict[str, Entry] = {}
+        self._by_task: dict[str, dict[str, Entry]] = {}
+        self._by_user: dict[int, set[str]] = {}
+        self._recordings: list[Recording] = []
+
+    def __len__(self) -> int:
+        """Subscriptions that there are."""
+        return len(self._entries)
+
+    def check_room(self, uid: int) -> None:
+        """Raises AiosError (RateLimited) when the user has all that it may have."""
+        if uid != 0 and len(self._by_user.get(uid, ())) >= self._per_user:
+            raise AiosError(ErrorKind.RATE_LIMITED, f"a user may have {self._per_user} subscriptions")
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Recording]:
+        """Keep every event while a subscription is being made."""
+        kept = Recording()
+        self._recordings.append(kept)
+        try:
+            yield kept
+        finally:
+            self._recordings.remove(kept)
+
+    def start(self, entry: Entry, recorded: Sequence[Shown] = ()) -> None:
+        """From now on `entry` gets its events; what was recorded and is newer than its client's last comes first."""
+        self._entries[entry.id] = entry
+        self._by_task.setdefault(entry.subscription.task_id, {})[entry.id] = entry
+        self._by_user.setdefault(entry.owner.uid, set()).add(entry.id)
+        for item in recorded:
+            _give(entry, item)
+        if recorded:
+            last = max(entry.subscription.after, recorded[-1].sequence)
+            entry.subscription = replace(entry.subscription, after=last)
+        if entry.feed is None:
+            self._expire_later(entry)
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """A batch of committed events (a hub's listener)."""
+        for event in events:
+            if not self._recordings and not self._by_task:
+                return
+            item = Shown(event)
+            for kept in self._recordings:
+                kept.overflowed = kept.overflowed or len(kept.events) == MAX_RECORDED
+                kept.events.append(item)
+            for key in {event.task_id or "", ""}:
+                for entry in tuple(self._by_task.get(key, {}).values()):
+                    _give(entry, item)
+
+    def find(self, uid: int, subscription_id: str) -> Entry:
+        """One of the user's own. Raises AiosError: another's is not there either."""
+        entry = self._entries.get(subscription_id)
+        if entry is None or entry.owner.uid != uid:
+            raise AiosError(
+                ErrorKind.SUBSCRIPTION_NOT_FOUND, "there is no such subscription, or it is another user's",
+                field="subscription_id",
+            )  # fmt: skip
+        return entry
+
+    def attach(self, entry: Entry, feed: Feed) -> int | None:
+        """Listen; an earlier listener is shut out. Returns the number of the first event that is owed."""
+        if entry.feed is not None:
+            entry.owed = _owed_by(entry.feed, entry.owed)
+            entry.feed.close()
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+            entry.expiry = None
+        entry.feed = feed
+        owed, entry.owed = entry.owed, None
+        return owed
+
+    def detach(self, entry: Entry, feed: Feed, owed: int | None) -> None:
+        """Stop listening; nothing happens when somebody else listens by now. `owed`: first event not delivered."""
+        if entry.feed is feed and entry.id in self._entries:
+            entry.feed, entry.owed = None, owed
+            self._expire_later(entry)
+
+    def end(self, entry: Entry) -> None:
+        """Forget one; its listener is told."""
+        if self._entries.pop(entry.id, None) is None:
+            return
+        _discard(self._by_task, entry.subscription.task_id, entry.id)
+        mine = self._by_user[entry.owner.uid]
+        mine.discard(entry.id)
+        if not mine:
+            del self._by_user[entry.owner.uid]
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+        if entry.feed is not None:
+            entry.feed.close()
+
+    def end_session(self, owner: Owner) -> int:
+        """Forget all of a session; how many there were."""
+        found = [self._entries[one] for one in self._by_user.get(owner.uid, ()) if self._entries[one].owner == owner]
+        for entry in found:
+            self.end(entry)
+        return len(found)
+
+    def close(self) -> None:
+        """The door is closing: forget all."""
+        for entry in tuple(self._entries.values()):
+            self.end(entry)
+
+    def _expire_later(self, entry: Entry) -> None:
+        entry.expiry = asyncio.get_running_loop().call_later(self._idle_seconds, self.end, entry)
+
+
+def _give(entry: Entry, item: Shown) -> None:
+    if not entry.subscription.wants(item.event):
+        return
+    if entry.feed is not None:
+        entry.feed.offer(item)
+    elif entry.owed is None:
+        entry.owed = item.sequence
+
+
+def _owed_by(feed: Feed, before: int | None) -> int | None:
+    """What a listener that is shut out has not taken yet."""
+    return before if feed.first is None else feed.first
+
+
+def _discard(table: dict[str, dict[str, Entry]], key: str, identifier: str) -> None:
+    del table[key][identifier]
+    if not table[key]:
+        del table[key]

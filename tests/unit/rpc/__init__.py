@@ -1,0 +1,1 @@
+"""The parts of the JSON-RPC door, one idea at a time."""
