@@ -1,7 +1,7 @@
 """Fixtures for every kind of test.
 
-`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients; `tests/rpc` the JSON-RPC door on real sockets;
-`tests/system` the installed product on real systemd; `tests/limits` the same where limits are enforced; `tests/image`
+`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients;
+`tests/rpc` the JSON-RPC door on real sockets; `tests/system` the installed product on real systemd; `tests/limits` the same where limits are enforced; `tests/image`
 the package and the OS image. They run in that order: what is cheap and near to the cause fails first.
 """
 

@@ -66,7 +66,7 @@ class Answer:
     body: bytes = b""
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 - a test looks into it
+    def json(self) -> Any:
         """The body as JSON."""
         return json.loads(self.body)
 
@@ -121,7 +121,7 @@ class Http:
         self.send("POST", "/rpc", {"Content-Type": "application/json", **headers}, body)
         return await self.answer()
 
-    async def call(self, method: str, params: Json | None = None, **headers: str) -> Any:  # noqa: ANN401 - as above
+    async def call(self, method: str, params: Json | None = None, **headers: str) -> Any:
         """The whole answer object of one call."""
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         return (await self.post(json.dumps(call).encode(), **headers)).json
@@ -136,7 +136,7 @@ class Event:
     data: str = ""
 
     @property
-    def json(self) -> Any:  # noqa: ANN401 - as above
+    def json(self) -> Any:
         """The data as JSON."""
         return json.loads(self.data)
 
