@@ -65,7 +65,7 @@ def pytest_runtest_makereport(
     if report.when == "call":
         item.stash[_call_passed] = report.passed
     box = getattr(item, "funcargs", {}).get("box")
-    if report.failed and isinstance(box, container.Container):
+    if report.failed and isinstance(box, container.Container) and box.leader.alive():
         log = box.run("journalctl", "--no-pager", "--lines=80", "--output=short-precise", check=False)
         report.sections.append(("journal of the box", log.stdout))
     return report
