@@ -1,8 +1,9 @@
 """Fixtures for every kind of test.
 
-`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients;
-`tests/rpc` the JSON-RPC door on real sockets; `tests/system` the installed product on real systemd; `tests/limits` the same where limits are enforced; `tests/image`
-the package and the OS image. They run in that order: what is cheap and near to the cause fails first.
+`tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients; `tests/rpc`
+the JSON-RPC door on real sockets; `tests/system` the installed product on real systemd; `tests/limits` the same where
+limits are enforced; `tests/image` the package and the OS image. They run in that order: what is cheap and near to the
+cause fails first.
 """
 
 from __future__ import annotations
