@@ -1,0 +1,30 @@
+"""What a service that has nothing to do costs: `python3 -m tests.bench.idle SECONDS`, in the box, prints JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from tests.bench import cgroups
+
+
+def main() -> None:
+    """Processor time (ms) and wake-ups a minute, and resident memory (MiB), of both services."""
+    seconds = float(sys.argv[1])
+    before, switches = cgroups.times(), {name: cgroups.wakeups(cgroups.PARTS[name]) for name in cgroups.SERVICES}
+    time.sleep(seconds)
+    used = cgroups.since(before)
+    found = {
+        name: {
+            "cpu": used[name] * 1000 * 60 / seconds,
+            "wakeups": (cgroups.wakeups(cgroups.PARTS[name]) - switches[name]) * 60 / seconds,
+            "resident": cgroups.resident(name),
+        }
+        for name in cgroups.SERVICES
+    }
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
