@@ -118,8 +118,8 @@ def _note(options: argparse.Namespace) -> str:
     return (
         f"Linux {platform.release()}, {os.cpu_count()} processors, load {load} at the end, bus {options.bus.value}. "
         "Medians (smallest-largest). Floors were measured in the same rounds, in turns with the product: compare "
-        "ratios, not milliseconds, between machines; below 1.2x a difference is noise. Processor time is the kernel's count by "
-        "cgroup, which other work on the machine hardly changes."
+        "ratios, not milliseconds, between machines; below 1.2x a difference is noise. Processor "
+        "time is the kernel's count by cgroup, which other work on the machine hardly changes."
     )
 
 
