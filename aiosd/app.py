@@ -21,7 +21,7 @@ from aiosd.auth.polkit import PolkitAuthority
 from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
-from aiosd.core import clock
+from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.authorization import Authorizer
 from aiosd.core.content_operations import ContentOperations
@@ -38,6 +38,8 @@ from aiosd.core.settings import Settings
 from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
+from aiosd.core.webhook_operations import WebhookOperations
+from aiosd.hooks.delivery import Deliverer
 from aiosd.notify import ServiceManager
 from aiosd.rpc.server import RpcDoor, Speech
 from aiosd.rpc.subscriptions import Subscriptions
@@ -89,6 +91,9 @@ class Daemon:
             database = await stack.enter_async_context(Database.open(path))
             self._say(database)
             database.on_commit(self._hub.publish)
+            vault = await asyncio.to_thread(secrets.load, self._state)
+            deliverer = Deliverer(database, vault, self._settings)
+            self._hub.listen(deliverer.heard)
             launcher = await stack.enter_async_context(LauncherClient(self._launcher_socket))
             bus = await stack.enter_async_context(SystemBus())
             blobs = BlobStore(self._state / "blobs")
@@ -109,6 +114,7 @@ class Daemon:
                     ContentOperations(database, authorizer, blobs, self._launcher_state),
                     SubscriptionOperations(database, authorizer),
                     ProtocolOperations(self._settings),
+                    WebhookOperations(database, authorizer, self._settings, vault, deliverer.wake),
                     ServiceOperations(
                         database, self._registry, authorizer, self._settings, launcher, path, self._reload
                     ),
@@ -120,6 +126,7 @@ class Daemon:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             self._handle_signals(group)
             group.create_task(supervision.run())
+            group.create_task(deliverer.run())
             group.create_task(self._recover_and_schedule(recoverer, scheduler))
             group.create_task(self._manager.feed_watchdog(database))
             group.create_task(self._end_with(bus))
@@ -254,6 +261,6 @@ def main() -> None:
         if status:
             _log.error("%s", first)
         sys.exit(status)
-    except* (NameTakenError, StoreError) as errors:
+    except* (NameTakenError, StoreError, secrets.SecretError) as errors:
         _log.error("%s", errors.exceptions[0])
         sys.exit(1)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.auth.caller import BusSubject, Caller
 from aiosd.bus.connection import BusCallError
+from aiosd.bus.descriptors import Received
 from aiosd.bus.interfaces import INTROSPECTABLE, PEER, STANDARD, introspection
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
 from aiosd.bus.values import MAX_STRING, rows_of
-from aiosd.core.operations import MANAGER, TASK
+from aiosd.core.operations import MANAGER, OPERATIONS, TASK
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from aiosd.bus.subscriptions import Subscriptions
     from aiosd.core.operations import Reply
     from aiosd.model.jsontext import JsonObject
+    from aiosd.model.secrettext import SecretText
 
     Work: TypeAlias = Callable[[MethodCall, Caller], Awaitable["Outcome"]]
 
@@ -54,8 +56,8 @@ _log = logging.getLogger(__name__)
 class Core(Protocol):
     """What answers operations (core/manager.py)."""
 
-    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
-        """Do it as `caller`. Raises AiosError."""
+    async def invoke(self, name: str, caller: Caller, params: JsonObject, secret: SecretText | None = None) -> Reply:
+        """Do it as `caller`; `secret` is wiped. Raises AiosError."""
         ...
 
 
@@ -151,14 +153,14 @@ class Dispatcher:
             answer = Outcome("s", (introspection(own, target.child),))
             return answer if target.place is not Place.TASK else self._when_visible(target, answer)
         if own is not None and interface is own:
-            return self._operation(target, method)
+            return self._operation(call, target, method)
         return self._properties(call, target, own, method.name)
 
     def _own(self, target: Target) -> Interface | None:
         name = {Place.MANAGER: MANAGER, Place.TASK: TASK}.get(target.place)
         return None if name is None else self._interfaces[name]
 
-    def _operation(self, target: Target, method: Method) -> Work:
+    def _operation(self, call: MethodCall, target: Target, method: Method) -> Work:
         """A method of ours."""
         member = MEMBERS[MANAGER if target.place is Place.MANAGER else TASK, method.name]
         special = {
@@ -167,14 +169,35 @@ class Dispatcher:
             "task.unsubscribe": self._unsubscribe,
         }.get(member.operation, self._invoke)
 
+        if OPERATIONS[member.operation].secret is not None:
+            return self._secret_operation(member, method, target.task_id, Received(call.take_fds()))
+
         async def work(call: MethodCall, caller: Caller) -> Outcome:
             return await special(member, method, caller, call.sender, member.params(call.body, target.task_id))
 
         return work
 
-    async def _ask(self, member: Member, caller: Caller, params: JsonObject) -> Reply:
+    def _secret_operation(self, member: Member, method: Method, task_id: str, received: Received) -> Work:
+        """A method whose secret comes by descriptor."""
+        name = OPERATIONS[member.operation].secret or ""
+
+        async def work(call: MethodCall, caller: Caller) -> Outcome:
+            with received:
+                params = member.params(call.body, task_id)
+                if name not in params:
+                    return await self._invoke(member, method, caller, call.sender, params)
+                field = member.argument_named(name)
+                with await received.secret(field, int(str(params.pop(name)))) as secret:
+                    reply = await self._ask(member, caller, params, secret)
+                    return Outcome(method.gives, member.encode(reply.body))
+
+        return work
+
+    async def _ask(self, member: Member, caller: Caller, params: JsonObject, secret: SecretText | None = None) -> Reply:
         """The core's answer; a refusal names the arguments as this door does."""
         try:
+            if secret is not None:
+                return await self._core.invoke(member.operation, caller, params, secret)
             return await self._core.invoke(member.operation, caller, params)
         except AiosError as error:
             if error.field is not None:

@@ -155,6 +155,10 @@ def _artifact(body: JsonObject) -> tuple[BusValue, ...]:
     return (dump(object_of(body, "artifact")),)
 
 
+def _webhook(body: JsonObject) -> tuple[BusValue, ...]:
+    return (text_of(body, "webhook_id"),)
+
+
 def _end(body: JsonObject) -> tuple[BusValue, ...]:
     return (text_of(body, "status"), dump(body))
 
@@ -211,10 +215,16 @@ _TOKEN = {"handle_token": Option("s", ("handle_token",))}
 _WAIT = {"timeout_ms": Option("t", ("timeout_ms",)), "until_waiting": Option("b", ("until_waiting",))}
 _ATTEMPT = {"attempt": Option("u", ("attempt",))}
 _NO_OPTIONS: Mapping[str, Option] = {}
+_WEBHOOK = {
+    "authentication": Option("h", ("authentication",)),
+    "max_retries": Option("u", ("retry_policy", "max_retries")),
+    "retry_delay_ms": Option("t", ("retry_policy", "retry_delay_ms")),
+}
 
 _TASK_ID = Argument("task_id", text_argument)
 _CAPABILITY = Argument("capability_id", text_argument)
 _ARTIFACT = Argument("artifact_id", text_argument)
+_WEBHOOK_URL = Argument("webhook_url", text_argument)
 
 _ROWS = (
     Member(
@@ -253,6 +263,24 @@ _ROWS = (
     Member(MANAGER, "OpenArtifact", "artifact.open", _descriptor, (_ARTIFACT, Argument("part", _number))),
     Member(MANAGER, "Reload", "service.reload", _nothing, (), _NO_OPTIONS),
     Member(MANAGER, "GetStatus", "service.status", _whole),
+    Member(
+        MANAGER,
+        "SubscribeWebhook",
+        "task.subscribe_webhook",
+        _webhook,
+        (_TASK_ID, _WEBHOOK_URL, Argument("events", text_list)),
+        _WEBHOOK,
+    ),
+    Member(MANAGER, "UnsubscribeWebhook", "task.unsubscribe_webhook", _nothing, (_TASK_ID, _WEBHOOK_URL), _NO_OPTIONS),
+    Member(
+        MANAGER,
+        "ListWebhooks",
+        "webhook.list",
+        _whole,
+        (Argument("task_id", text_argument, omit_empty=True),),
+        _ALL_USERS,
+    ),
+    Member(MANAGER, "ResumeWebhook", "webhook.resume", _nothing, (Argument("webhook_id", text_argument),), _NO_OPTIONS),
     Member(TASK, "Cancel", "task.cancel", _nothing, (Argument("reason", text_argument, omit_empty=True),), _NO_OPTIONS),
     Member(TASK, "Pause", "task.pause", _nothing, (), _NO_OPTIONS),
     Member(TASK, "Resume", "task.resume", _nothing, (), _NO_OPTIONS),

@@ -6,12 +6,15 @@ many, is an error at start. A handler checks itself what its operation's access 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
 from aiosd.core.operations import OPERATIONS, Reply
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.jsontext import dump
+from aiosd.model.secrettext import SecretText, SecretTextError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from aiosd.auth.caller import Caller
     from aiosd.core.events import EventHub
     from aiosd.model.event import Event
-    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.jsontext import JsonObject, JsonValue
 
 
 class Handlers(Protocol):
@@ -51,6 +54,14 @@ def refusal(error: ValidationError) -> AiosError:
     return AiosError(ErrorKind.INVALID_PARAMS, message[0].lower() + message[1:], field=field_of(first["loc"]))
 
 
+def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
+    """Take the secret out of parameters that came as JSON (over a socket, where nobody else hears it)."""
+    try:
+        return SecretText(bytearray(dump(given.pop(name)).encode("utf-8", "surrogatepass")))
+    except SecretTextError as error:
+        raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
+
+
 class Manager:
     """What the doors talk to (their `Core`)."""
 
@@ -63,16 +74,25 @@ class Manager:
         if self._handlers.keys() != OPERATIONS.keys():
             raise ValueError(f"no match: {sorted(self._handlers.keys() ^ OPERATIONS.keys())}")
 
-    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
-        """Carry out an operation for a caller. Raises AiosError."""
+    async def invoke(self, name: str, caller: Caller, params: JsonObject, secret: SecretText | None = None) -> Reply:
+        """Carry out an operation for a caller. Raises AiosError.
+
+        `secret`: what a door got by descriptor, instead of the operation's secret parameter; wiped here.
+        """
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
-        try:
-            parsed = operation.params.model_validate(dict(params))
-        except ValidationError as error:
-            raise refusal(error) from None
-        return await self._handlers[name](caller, parsed)
+        given = dict(params)
+        if operation.secret is not None and given.get(operation.secret) is not None:
+            secret = _secret(given, operation.secret)
+        with secret or nullcontext():
+            try:
+                parsed = operation.params.model_validate(given)
+            except ValidationError as error:
+                raise refusal(error) from None
+            if operation.secret is None:
+                return await self._handlers[name](caller, parsed)
+            return await self._handlers[name](caller, parsed, secret)
 
     def listen(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
         """Hear every committed event; returns what ends that."""

@@ -31,7 +31,11 @@ class BusMember:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One row of the table. `rpc`: the JSON-RPC method's name, None where only the bus has it (descriptors)."""
+    """One row of the table. `rpc`: the JSON-RPC method's name, None where only the bus has it (descriptors).
+
+    `secret`: the parameter that is a secret. It is never parsed into strings by us: the handler gets a
+    `model.secrettext.SecretText` as its third argument, None when it was not given, and it is wiped afterwards.
+    """
 
     name: str
     params: type[wire.Wire]
@@ -39,6 +43,7 @@ class Operation:
     bus: BusMember | None
     summary: str
     rpc: str | None = None
+    secret: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,10 @@ def _op(
     summary: str,
     *,
     rpc: bool = True,
+    secret: str | None = None,
 ) -> Operation:
     member = BusMember(*bus) if bus else None
-    return Operation(name, params, access, member, summary, f"aios/{name}" if rpc else None)
+    return Operation(name, params, access, member, summary, f"aios/{name}" if rpc else None, secret)
 
 
 _ROWS = (
@@ -109,6 +115,23 @@ _ROWS = (
     _op("initialize", wire.Initialize, Access.PUBLIC, None, "Agree on a version, and learn what the service can do"),
     _op("initialized", wire.Empty, Access.PUBLIC, None, "The client is ready (a notification)"),
     _op("shutdown", wire.Shutdown, Access.OWN, None, "End the client's session: its subscriptions; tasks run on"),
+    _op(
+        "task.subscribe_webhook",
+        wire.SubscribeWebhook,
+        Access.WEBHOOK,
+        (MANAGER, "SubscribeWebhook"),
+        "Have a task's events sent to a web address",
+        secret="authentication",  # noqa: S106 - the name of a parameter
+    ),
+    _op(
+        "task.unsubscribe_webhook",
+        wire.UnsubscribeWebhook,
+        Access.CONTROL,
+        (MANAGER, "UnsubscribeWebhook"),
+        "Send no more to a web address",
+    ),
+    _op("webhook.list", wire.WebhookList, Access.OWN, (MANAGER, "ListWebhooks"), "The caller's webhooks"),
+    _op("webhook.resume", wire.WebhookRef, Access.OWN, (MANAGER, "ResumeWebhook"), "Deliver again to a parked webhook"),
 )
 
 OPERATIONS: Mapping[str, Operation] = {row.name: row for row in _ROWS}

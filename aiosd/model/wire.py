@@ -252,3 +252,59 @@ class Shutdown(Wire):
     """`aios/shutdown`: the client takes its leave."""
 
     reason: Line = "client_exit"
+
+
+WebhookEventName = Literal[
+    "status", "progress", "artifact", "input_required", "auth_required", "log", "result", "error",
+    "completed", "failed", "canceled",
+]  # fmt: skip
+WebhookUrl = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,2048}$")]
+
+
+class WebhookRetryPolicy(Wire):
+    """`retry_policy` of seed 000."""
+
+    max_retries: Annotated[int, Field(ge=0, le=20)] = 3
+    retry_delay_ms: Annotated[int, Field(ge=1, le=3_600_000)] = 1000
+
+
+class WebhookAuthentication(Wire):
+    """`authentication` of seed 000. `secret`: the key of the signatures, the token when there is none.
+
+    For the reference only: a secret is read in place (`model.secrettext`).
+    """
+
+    type: Literal["bearer"] = "bearer"
+    token: str = ""
+    secret: str | None = None
+
+
+class WebhookTarget(TaskRef):
+    """A webhook by its task and address."""
+
+    webhook_url: WebhookUrl
+
+
+class SubscribeWebhook(WebhookTarget):
+    """`aios/task.subscribe_webhook`. `events`: kinds, and final states; empty: everything."""
+
+    events: Annotated[list[WebhookEventName], Field(max_length=16)] = []
+    authentication: WebhookAuthentication | None = None
+    retry_policy: WebhookRetryPolicy = WebhookRetryPolicy()
+
+
+class UnsubscribeWebhook(WebhookTarget):
+    """`aios/task.unsubscribe_webhook`."""
+
+
+class WebhookList(Wire):
+    """`aios/webhook.list`; `task_id` empty: of all tasks."""
+
+    task_id: Annotated[str, StringConstraints(pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] = ""
+    all_users: bool = False
+
+
+class WebhookRef(Wire):
+    """`aios/webhook.resume`."""
+
+    webhook_id: Identifier

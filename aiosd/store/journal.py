@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.event import Event, Kind, Source, StateChange
+from aiosd.model.status import FINAL
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:
@@ -77,15 +78,35 @@ def append_event(transaction: Transaction, event: Event) -> Event:
         sequence=cursor.lastrowid or 0, task_id=event.task_id, session_id=event.session_id, uid=event.uid,
         source=event.source, type=event.type, kind=event.kind, time=event.time, payload=event.payload, change=change,
     )  # fmt: skip
-    transaction.execute(
-        "INSERT INTO outbox (id, event_seq, hook_id, due_at)"
-        " SELECT 'delivery-' || lower(hex(randomblob(13))), ?, id, ?"
-        " FROM webhooks WHERE task_id = ? AND state = 'active'"
-        " AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(webhooks.events) WHERE value IN (?, ?)))",
-        (placed.sequence, placed.time, placed.task_id, placed.kind.choice, change.new if change else None),
-    )
+    _queue(transaction, placed)
     transaction.emit(placed)
     return placed
+
+
+MAX_WAITING = 10_000
+"""Events that wait for one webhook; what comes while as many do is counted as dropped, and shown."""
+
+_WANTS = (
+    " FROM webhooks WHERE task_id = ? AND state <> 'ended'"
+    " AND (events = '[]' OR EXISTS (SELECT 1 FROM json_each(webhooks.events) WHERE value IN (?, ?)))"
+)
+
+
+def _queue(transaction: Transaction, event: Event) -> None:
+    """An outbox row for each webhook that wants the event; parked ones too, since they may be resumed."""
+    if event.task_id is None or event.kind is Kind.TIMELINE:
+        return
+    final = event.change.new if event.change is not None and event.change.new in FINAL else None
+    wants = (event.task_id, event.kind.choice, final)
+    transaction.execute(
+        f"UPDATE webhooks SET dropped = dropped + 1 WHERE id IN (SELECT id{_WANTS} AND waiting >= {MAX_WAITING})",  # noqa: S608
+        wants,
+    )
+    transaction.execute(
+        "INSERT INTO outbox (id, event_seq, hook_id, due_at)"
+        f" SELECT 'delivery-' || lower(hex(randomblob(13))), ?, id, ?{_WANTS} AND waiting < {MAX_WAITING}",
+        (event.sequence, event.time, *wants),
+    )
 
 
 _EVENT_COLUMNS = "seq, task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status, phase"
@@ -107,6 +128,12 @@ def events_after(
         [*values, limit],
     )
     return [_event(row) for row in rows]
+
+
+def event(db: Executor, sequence: int) -> Event | None:
+    """The event of that number."""
+    row = db.execute(f"SELECT {_EVENT_COLUMNS} FROM events WHERE seq = ?", (sequence,)).fetchone()  # noqa: S608
+    return None if row is None else _event(tuple(row))
 
 
 def _event(row: tuple[str | int | None, ...]) -> Event:

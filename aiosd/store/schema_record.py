@@ -1,8 +1,9 @@
 """Version 1.0 of the tables that record: events, deliveries, the audit trail. Part of a released version: never edited.
 
 `events.seq` is the number in an event id. It never comes twice (AUTOINCREMENT), so replay from any id is exact even
-after retention has pruned. An outbox row is written with its event; `hook_id` and `event_seq`
-make the delivery's order.
+after retention has pruned. An outbox row is written with its event and
+goes when it is delivered; `hook_id` and `event_seq` make the delivery's order. `secrets` holds what was given to a task
+and has not reached its program yet.
 """
 
 from __future__ import annotations
@@ -32,19 +33,25 @@ CREATE INDEX events_by_time ON events(time);
 CREATE TABLE webhooks(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
-    task_id TEXT,
-    session_id TEXT,
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
     uid INTEGER NOT NULL,
     url TEXT NOT NULL,
     events TEXT NOT NULL DEFAULT '[]',
     secret BLOB,
-    retry TEXT NOT NULL DEFAULT '{}',
-    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'failing', 'ended')),
+    max_retries INTEGER NOT NULL,
+    retry_delay_ms INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'parked', 'ended')),
+    waiting INTEGER NOT NULL DEFAULT 0 CHECK (waiting >= 0),
+    delivered INTEGER NOT NULL DEFAULT 0,
+    dropped INTEGER NOT NULL DEFAULT 0,
+    last_error TEXT,
+    last_at INTEGER,
     created_at INTEGER NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX webhooks_once ON webhooks(uid, task_id, url) WHERE task_id IS NOT NULL AND state <> 'ended';
-CREATE INDEX webhooks_by_task ON webhooks(task_id) WHERE task_id IS NOT NULL;
-CREATE INDEX webhooks_by_session ON webhooks(session_id) WHERE session_id IS NOT NULL;
+CREATE UNIQUE INDEX webhooks_once ON webhooks(uid, task_id, url) WHERE state <> 'ended';
+CREATE INDEX webhooks_by_task ON webhooks(task_id);
+CREATE INDEX webhooks_by_uid ON webhooks(uid);
+CREATE INDEX webhooks_to_do ON webhooks(seq) WHERE state = 'active' AND waiting > 0;
 
 CREATE TABLE outbox(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -53,12 +60,24 @@ CREATE TABLE outbox(
     hook_id TEXT NOT NULL REFERENCES webhooks(id) ON DELETE CASCADE,
     due_at INTEGER NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
-    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'failed')),
-    last_error TEXT,
     UNIQUE (hook_id, event_seq)
 ) STRICT;
-CREATE INDEX outbox_due ON outbox(due_at) WHERE state = 'waiting';
-CREATE INDEX outbox_order ON outbox(hook_id, event_seq) WHERE state = 'waiting';
+CREATE TRIGGER outbox_count_insert AFTER INSERT ON outbox BEGIN
+    UPDATE webhooks SET waiting = waiting + 1 WHERE id = new.hook_id;
+END;
+CREATE TRIGGER outbox_count_delete AFTER DELETE ON outbox BEGIN
+    UPDATE webhooks SET waiting = waiting - 1 WHERE id = old.hook_id;
+END;
+
+CREATE TABLE secrets(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    uid INTEGER NOT NULL,
+    interaction INTEGER NOT NULL,
+    sealed BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    UNIQUE (task_id, interaction)
+) STRICT;
 
 CREATE TABLE audit(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
