@@ -77,7 +77,8 @@ def warnings_since(box: Container, where: str) -> list[str]:
     shown = box.run(
         "journalctl", f"--after-cursor={where}", "--priority=warning", "--output=json", "--no-pager", "--quiet", *units
     ).stdout
-    return [str(json.loads(line).get("MESSAGE")) for line in shown.splitlines()]
+    entries: list[dict[str, object]] = [json.loads(line) for line in shown.splitlines()]
+    return [str(entry.get("MESSAGE")) for entry in entries if entry.get("_PID") != "1"]  # not systemd's of its units
 
 
 @pytest.fixture(autouse=True)
