@@ -11,15 +11,17 @@ CREATE TABLE sessions(
     id TEXT NOT NULL UNIQUE,
     uid INTEGER NOT NULL,
     title TEXT NOT NULL DEFAULT '',
-    status TEXT NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'closed')),
+    status TEXT NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'closed', 'archived')),
     active_objective TEXT,
     suppress_completion INTEGER NOT NULL DEFAULT 0 CHECK (suppress_completion IN (0, 1)),
     metadata TEXT NOT NULL DEFAULT '{}',
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
-    closed_at INTEGER
+    closed_at INTEGER,
+    archived_at INTEGER
 ) STRICT;
 CREATE INDEX sessions_by_uid ON sessions(uid, status);
+CREATE INDEX sessions_by_status ON sessions(status);
 
 CREATE TABLE threads(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,16 +50,33 @@ CREATE INDEX messages_by_thread ON messages(thread_id) WHERE thread_id IS NOT NU
 CREATE TABLE plans(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
-    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    session_id TEXT NOT NULL UNIQUE REFERENCES sessions(id) ON DELETE CASCADE,
     uid INTEGER NOT NULL,
     version INTEGER NOT NULL DEFAULT 1 CHECK (version >= 1),
     objective TEXT NOT NULL DEFAULT '',
-    tasks TEXT NOT NULL DEFAULT '[]',
-    diffs TEXT NOT NULL DEFAULT '[]',
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX plans_by_session ON plans(session_id);
+
+CREATE TABLE plan_tasks(
+    plan_seq INTEGER NOT NULL REFERENCES plans(seq) ON DELETE CASCADE,
+    task_seq INTEGER NOT NULL REFERENCES tasks(seq) ON DELETE CASCADE,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    PRIMARY KEY (plan_seq, task_seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX plan_tasks_reverse ON plan_tasks(task_seq);
+
+CREATE TABLE plan_diffs(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    plan_seq INTEGER NOT NULL REFERENCES plans(seq) ON DELETE CASCADE,
+    uid INTEGER NOT NULL,
+    base_version INTEGER NOT NULL CHECK (base_version >= 1),
+    body TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    applied_at INTEGER
+) STRICT;
+CREATE INDEX plan_diffs_by_plan ON plan_diffs(plan_seq);
 
 CREATE TABLE approvals(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -70,21 +89,21 @@ CREATE TABLE approvals(
     risk_level TEXT NOT NULL DEFAULT 'medium',
     status TEXT NOT NULL DEFAULT 'pending'
         CHECK (status IN ('pending', 'approved', 'rejected', 'expired', 'withdrawn')),
-    capability_id TEXT,
-    arguments_hash TEXT,
-    interaction INTEGER,
+    capability_id TEXT NOT NULL,
+    request_hash TEXT NOT NULL CHECK (length(request_hash) = 64),
+    requester TEXT NOT NULL,
     decision TEXT CHECK (decision IN ('approve', 'reject', 'approve_once', 'approve_for_session')),
     decided_by INTEGER,
     decided_at INTEGER,
     note TEXT,
     created_at INTEGER NOT NULL,
-    expires_at INTEGER
+    expires_at INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX approvals_pending ON approvals(uid) WHERE status = 'pending';
 CREATE INDEX approvals_by_uid ON approvals(uid);
 CREATE INDEX approvals_by_task ON approvals(task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX approvals_by_session ON approvals(session_id) WHERE session_id IS NOT NULL;
-CREATE INDEX approvals_expiry ON approvals(expires_at) WHERE status = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX approvals_expiry ON approvals(expires_at) WHERE status = 'pending';
 
 CREATE TABLE workers(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -55,8 +55,9 @@ CREATE TABLE tasks(
     ended_at INTEGER,
     deadline INTEGER,
     estimated_ms INTEGER,
-    handoff TEXT,
+    handoff INTEGER NOT NULL DEFAULT 0 CHECK (handoff IN (0, 1)),
     shared_context TEXT,
+    held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)),
     CHECK ((ended_at IS NOT NULL) = (status IN ('completed', 'failed', 'canceled')))
 ) STRICT;
 CREATE UNIQUE INDEX tasks_idempotency ON tasks(uid, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -71,6 +72,8 @@ CREATE INDEX tasks_by_priority ON tasks(priority);
 CREATE INDEX tasks_by_uid_priority ON tasks(uid, priority);
 CREATE INDEX tasks_by_session ON tasks(session_id) WHERE session_id IS NOT NULL;
 CREATE INDEX tasks_by_parent ON tasks(parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX tasks_active_by_session ON tasks(session_id) WHERE status IN ('pending', 'working');
+CREATE INDEX tasks_open_children ON tasks(uid, parent_id) WHERE parent_id IS NOT NULL AND ended_at IS NULL;
 CREATE INDEX tasks_open ON tasks(priority DESC, seq) WHERE ended_at IS NULL;
 CREATE INDEX tasks_open_by_uid ON tasks(uid) WHERE ended_at IS NULL;
 CREATE INDEX tasks_ended ON tasks(ended_at) WHERE ended_at IS NOT NULL;
@@ -101,6 +104,10 @@ WHEN new.status IS NOT old.status OR new.uid IS NOT old.uid OR new.capability_id
         WHERE uid = old.uid AND capability_id = coalesce(old.capability_id, '') AND status = old.status AND count = 0;
     INSERT INTO task_counts VALUES (new.uid, coalesce(new.capability_id, ''), new.status, 1)
         ON CONFLICT DO UPDATE SET count = count + 1;
+END;
+
+CREATE TRIGGER tasks_promote BEFORE DELETE ON tasks BEGIN
+    UPDATE tasks SET parent_id = old.parent_id WHERE parent_id = old.id;
 END;
 
 CREATE TABLE history(
