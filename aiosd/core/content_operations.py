@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from aiosd.auth.policy import Access
 from aiosd.core import views
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonValue
     from aiosd.store.artifacts import Artifact
     from aiosd.store.database import Database
+
+P = ParamSpec("P")
 
 
 class ContentOperations:
@@ -49,7 +51,7 @@ class ContentOperations:
     async def open_log(self, caller: Caller, params: wire.TaskLog) -> Reply:
         """A read-only descriptor of a stream; it grows while the task runs."""
         path = await self._log_path(caller, params)
-        fd, size = await asyncio.to_thread(_open, path)
+        fd, size = await _opened(_open, path)
         return Reply({"stream": params.stream, "size": size}, (fd,))
 
     async def logs(self, caller: Caller, params: wire.TaskLog) -> Reply:
@@ -92,7 +94,7 @@ class ContentOperations:
         artifact = await self._artifact(caller, params.artifact_id)
         if params.part >= len(artifact.parts):
             raise AiosError(ErrorKind.INVALID_PARAMS, "the artifact has no such part", field="part")
-        fd, size = await asyncio.to_thread(_open_part, self._blobs, artifact.parts[params.part])
+        fd, size = await _opened(_open_part, self._blobs, artifact.parts[params.part])
         return Reply({"artifact_id": artifact.id, "part": params.part, "size": size}, (fd,))
 
     async def _artifact(self, caller: Caller, artifact_id: str) -> Artifact:
@@ -108,6 +110,21 @@ class ContentOperations:
         except AiosError as error:
             raise missing from error
         return found
+
+
+async def _opened(function: Callable[P, tuple[int, int]], *args: P.args, **kwargs: P.kwargs) -> tuple[int, int]:
+    """Open in a thread; a caller that leaves meanwhile leaves no descriptor behind."""
+    opening = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_unwanted)
+        raise
+
+
+def _close_unwanted(opening: asyncio.Future[tuple[int, int]]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        os.close(opening.result()[0])
 
 
 def _open(path: Path) -> tuple[int, int]:

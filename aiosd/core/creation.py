@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from aiosd.auth.policy import RUN_ACTIONS, Action
 from aiosd.core import changes, clock
 from aiosd.core.authorization import task_not_found
-from aiosd.core.settings import MAX_DOCUMENT_BYTES
+from aiosd.core.settings import MAX_DOCUMENT_BYTES, MAX_TOGETHER_BYTES
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.manifest import schema
+from aiosd.manifest import argv, schema
 from aiosd.model import jsontext
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
@@ -63,9 +63,9 @@ class Creation:
         earlier = await self._earlier(caller, request)
         if earlier is not None:
             return earlier
+        draft = self._draft(caller, capability, request)
         await self._authorize(caller, capability, request.options.priority)
         self._check_unchanged(capability)
-        draft = self._draft(caller, capability, request)
         return await self._database.write(lambda transaction: self._store(transaction, draft, request))
 
     async def retry(self, caller: Caller, old: Task, request: wire.TaskRetry) -> Task:
@@ -77,17 +77,24 @@ class Creation:
             )  # fmt: skip
         capability = self._registry.require(old.capability_id)
         refuse_problems(capability, old.arguments)
+        refuse_unfit(capability, old.arguments)
         await self._authorize(caller, capability, None)
         self._check_unchanged(capability)
         task = replace(
             self._blank(caller, capability),
             id=_task_id(caller, request.handle_token), title=old.title, arguments=old.arguments,
-            metadata=old.metadata, timeout_ms=old.timeout_ms, retry_max=old.retry_max,
-            retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id, parent_id=old.parent_id,
+            metadata=old.metadata, timeout_ms=_shorter(capability.timeout_ms, old.timeout_ms), retry_max=old.retry_max,
+            retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id,
             execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id,
             priority=min(old.priority, Priority.HIGH),
         )  # fmt: skip
-        return await self._database.write(lambda transaction: self._insert(transaction, Draft(task)))
+        return await self._database.write(lambda transaction: self._insert_again(transaction, task, old))
+
+    def _insert_again(self, transaction: Transaction, task: Task, old: Task) -> Task:
+        """Under the same parent, when that still goes on and is the caller's own."""
+        parent = None if old.parent_id is None else tasks.get(transaction, old.parent_id)
+        kept = parent is not None and not parent.status.is_final and parent.uid == task.uid
+        return self._insert(transaction, Draft(replace(task, parent_id=old.parent_id if kept else None)))
 
     def _check_request(self, capability: Capability, request: wire.TaskCreate) -> None:
         for name, value in (("arguments", request.arguments), ("metadata", request.metadata)):
@@ -97,7 +104,13 @@ class Creation:
                 raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
             if len(jsontext.dump(value).encode()) > MAX_DOCUMENT_BYTES:
                 raise AiosError(ErrorKind.INVALID_PARAMS, f"longer than {MAX_DOCUMENT_BYTES} bytes", field=name)
+        if len(jsontext.dump([request.arguments, request.metadata]).encode()) > MAX_TOGETHER_BYTES:
+            raise AiosError(
+                ErrorKind.INVALID_PARAMS, f"longer than {MAX_TOGETHER_BYTES} bytes together with arguments",
+                field="metadata",
+            )  # fmt: skip
         refuse_problems(capability, request.arguments)
+        refuse_unfit(capability, request.arguments)
         if request.options.limits is not None:
             refuse_looser(capability.limits, request.options.limits)
 
@@ -179,6 +192,13 @@ class Creation:
         room = self._settings.current.max_queue_size
         if tasks.count_in_status(transaction, Status.PENDING) >= room:
             raise AiosError(ErrorKind.QUEUE_FULL, f"{room} tasks are waiting already", data={"max_queue_size": room})
+        share = self._settings.current.max_queued_per_user
+        if share is not None and task.uid != 0 and tasks.waiting_of(transaction, task.uid) >= share:
+            raise AiosError(
+                ErrorKind.QUEUE_FULL,
+                f"{share} tasks of this user are waiting already",
+                data={"max_queued_per_user": share},
+            )
         if tasks.get(transaction, task.id) is not None:
             raise AiosError(ErrorKind.INVALID_PARAMS, "a task of that name exists", field="options.handle_token")
         _check_links(transaction, task, draft.depends_on)
@@ -198,6 +218,14 @@ def refuse_problems(capability: Capability, arguments: JsonObject) -> None:
         )  # fmt: skip
 
 
+def refuse_unfit(capability: Capability, arguments: JsonObject) -> None:
+    """Raise INVALID_PARAMS for what cannot become an argument of the program."""
+    try:
+        argv.argv_values(capability, arguments)
+    except ValueError as error:
+        raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field="arguments") from None
+
+
 def refuse_looser(installed: Limits, asked: wire.LimitOptions) -> None:
     """Raise INVALID_PARAMS when a limit is wider than the capability's own."""
     ceilings: Mapping[str, int | None] = {
@@ -205,6 +233,8 @@ def refuse_looser(installed: Limits, asked: wire.LimitOptions) -> None:
         "memory_high": installed.memory_high,
         "cpu_quota_percent": installed.cpu_quota_percent,
         "tasks_max": installed.tasks_max,
+        "io_weight": installed.io_weight,
+        "cpu_weight": installed.cpu_weight,
     }
     for name, ceiling in ceilings.items():
         wanted: int | None = getattr(asked, name)

@@ -120,7 +120,7 @@ class ServiceOperations:
 
     async def _store(self) -> JsonObject:
         report = self._database.report
-        bytes_ = self._path.stat().st_size if self._path.exists() else 0
+        bytes_ = await asyncio.to_thread(_size, self._path)
         return {
             "path": str(self._path),
             "level": report.version.level,
@@ -128,6 +128,13 @@ class ServiceOperations:
             "bytes": bytes_,
             "read_only": self._database.read_only_reason or "",
         }
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _counts(db: sqlite3.Connection) -> JsonObject:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 MAX_DOCUMENT_BYTES = 64 * 1024
 """Largest `arguments`, `metadata` or `input` taken, in bytes of JSON: they travel to the shim in one packet."""
 
+MAX_TOGETHER_BYTES = 120 * 1024
+"""Largest `arguments` and `metadata` together: the same packet holds both, and its frame."""
+
 
 @dataclass(slots=True)
 class Settings:

@@ -62,6 +62,8 @@ def manifest(name: str, extra: str = "", *, level: str = "public") -> str:
 
 
 PLAIN = "test.plain.run"
+OPEN = '[input]\ntype = "object"\nadditionalProperties = true\n'
+"""Lines of a manifest that takes any arguments."""
 
 
 class Elsewhere:
@@ -208,7 +210,7 @@ async def daemon(
     manifests = root / "capabilities.d"
     manifests.mkdir(exist_ok=True)
     if not (manifests / f"{PLAIN}.toml").exists():
-        (manifests / f"{PLAIN}.toml").write_text(manifest(PLAIN))
+        (manifests / f"{PLAIN}.toml").write_text(manifest(PLAIN, OPEN))
     path = root / "aiosd.db"
     async with Database.open(path) as database:
         settings = Settings(config or Config(schedule_interval=30.0))
@@ -263,7 +265,13 @@ def play(scenario: Awaitable[None]) -> None:
         async with asyncio.timeout(30):
             await scenario
 
-    asyncio.run(bounded())
+    try:
+        asyncio.run(bounded())
+    except BaseExceptionGroup as group:
+        leaf: BaseException = group
+        while isinstance(leaf, BaseExceptionGroup):
+            leaf = leaf.exceptions[0]
+        raise leaf from None
 
 
 def kinds(events: Sequence[Event]) -> list[str]:
