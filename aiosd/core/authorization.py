@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.decision import Authority, Decision
 from aiosd.auth.policy import Access, Action, required_action
+from aiosd.core.prompts import Prompts
 from aiosd.errors import AiosError, ErrorKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from aiosd.auth.caller import Caller
     from aiosd.model.task import Task
@@ -22,40 +24,62 @@ def task_not_found() -> AiosError:
     return AiosError(ErrorKind.TASK_NOT_FOUND, _NO_TASK, field="task_id")
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the authority said. `person`: a person was asked for it, so a yes is that person's."""
+
+    decision: Decision
+    person: bool = False
+
+
 class Authorizer:
     """Asks the authority, and says no in the error table's words."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, prompts: Prompts | None = None) -> None:
         """`authority`: polkit, or a stand-in of a test."""
         self._authority = authority
+        self._prompts = prompts or Prompts()
 
-    async def decide(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
-        """What the authority says; root is not asked."""
+    async def look(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
+        """What the authority says when nobody may be asked; root is not asked about."""
         if caller.is_root:
             return Decision.ALLOWED
-        return await self._authority.check(caller.subject, action.value, details, interactive=caller.interactive)
+        return await self._authority.check(caller.subject, action.value, details, interactive=False)
+
+    async def ask_person(
+        self,
+        caller: Caller,
+        action: Action,
+        details: Mapping[str, str],
+        *,
+        unless: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Answer:
+        """Have the person behind the caller asked, in their turn; `look` has said CHALLENGE.
+
+        `unless`: looked at when the turn has come; true when the question has been answered by another one meanwhile,
+        and then nobody is asked. Raises AiosError (RATE_LIMITED) when this person is asked too often.
+        """
+        async with self._prompts.turn(caller.uid):
+            if unless is not None and await unless():
+                return Answer(Decision.ALLOWED)
+            self._prompts.spend(caller.uid)
+            decision = await self._authority.check(caller.subject, action.value, details, interactive=True)
+            return Answer(decision, person=True)
+
+    async def decide(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
+        """What the authority says; a person is asked only where it must be and may be."""
+        decision = await self.look(caller, action, details)
+        if decision is not Decision.CHALLENGE or not caller.interactive:
+            return decision
+        return (await self.ask_person(caller, action, details)).decision
 
     async def require(self, caller: Caller, action: Action | None, details: Mapping[str, str]) -> None:
         """Return when allowed; otherwise raise the refusal."""
         if action is None:
             return
         decision = await self.decide(caller, action, details)
-        if decision is Decision.ALLOWED:
-            return
-        data = {"permission_required": action.value}
-        if decision is Decision.CHALLENGE:
-            raise AiosError(
-                ErrorKind.INTERACTIVE_AUTH_REQUIRED,
-                f"{action.value} needs a person's consent and the request did not allow asking",
-                reason="interaction-required",
-                data=data,
-            )
-        reasons = {
-            Decision.DISMISSED: ("dismissed", "the authentication dialog was dismissed"),
-            Decision.UNAVAILABLE: ("authority-unavailable", "the authority did not answer, which means no"),
-        }
-        reason, text = reasons.get(decision, ("not-authorized", f"{action.value} was not granted"))
-        raise AiosError(ErrorKind.PERMISSION_DENIED, text, reason=reason, data=data)
+        if decision is not Decision.ALLOWED:
+            raise refusal(action, decision)
 
     async def require_task(self, caller: Caller, access: Access, task: Task | None) -> Task:
         """The task, when the caller may have that access to it; otherwise it does not exist for them."""
@@ -67,3 +91,23 @@ class Authorizer:
             if await self.decide(caller, action, details) is not Decision.ALLOWED:
                 raise task_not_found()
         return task
+
+
+_REASONS = {
+    Decision.DISMISSED: ("dismissed", "the authentication dialog was dismissed"),
+    Decision.UNAVAILABLE: ("authority-unavailable", "the authority did not answer, which means no"),
+}
+
+
+def refusal(action: Action, decision: Decision) -> AiosError:
+    """The error for what is not a yes."""
+    data = {"permission_required": action.value}
+    if decision is Decision.CHALLENGE:
+        return AiosError(
+            ErrorKind.INTERACTIVE_AUTH_REQUIRED,
+            f"{action.value} needs a person's consent and the request did not allow asking",
+            reason="interaction-required",
+            data=data,
+        )
+    reason, text = _REASONS.get(decision, ("not-authorized", f"{action.value} was not granted"))
+    return AiosError(ErrorKind.PERMISSION_DENIED, text, reason=reason, data=data)

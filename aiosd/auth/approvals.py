@@ -1,0 +1,44 @@
+"""What an approval binds, and who may give it. Pure.
+
+An approval is of one request: capability (its manifest as it is now), arguments, and the user who asked. Whatever of
+that changes makes it void. It is a *second, independent* act: never the asking connection's own, unless the person
+behind that has just authenticated as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from aiosd.auth.caller import BusSubject
+from aiosd.model import jsontext
+
+if TYPE_CHECKING:
+    from aiosd.auth.caller import Caller, Subject
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.manifest import Capability
+
+
+def request_hash(capability: Capability, arguments: JsonObject, uid: int) -> str:
+    """SHA-256 in hex of the canonical JSON of capability id, arguments, requester and the manifest in force."""
+    manifest = jsontext.canonical(asdict(capability))
+    bound: JsonObject = {
+        "capability": capability.id,
+        "arguments": arguments,
+        "uid": uid,
+        "manifest": hashlib.sha256(manifest.encode()).hexdigest(),
+    }
+    return hashlib.sha256(jsontext.canonical(bound).encode()).hexdigest()
+
+
+def connection_of(subject: Subject) -> str:
+    """The connection that a request came over, to tell it from another one."""
+    if isinstance(subject, BusSubject):
+        return f"bus {subject.name}"
+    return f"process {subject.pid} {subject.start_time}"
+
+
+def is_own(requester: str, requester_uid: int, responder: Caller) -> bool:
+    """Whether the answer would come from the connection that asked."""
+    return requester_uid == responder.uid and requester == connection_of(responder.subject)
