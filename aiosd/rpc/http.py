@@ -55,6 +55,9 @@ _STATUS = {
 }
 
 _log = logging.getLogger(__name__)
+_strangers = logging.getLogger(f"{__name__}.strangers")
+"""Where aiohttp tells, with tracebacks, of requests that are none: nobody may fill the journal with them."""
+_strangers.setLevel(logging.CRITICAL + 1)
 
 
 class Connection(asyncio.Protocol):
@@ -126,7 +129,7 @@ class HttpDoor:
         app.on_response_prepare.append(_headers)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, keepalive_timeout=timing.keep_alive,
-            auto_decompress=False,
+            auto_decompress=False, logger=_strangers,
         )  # fmt: skip
 
     async def __aenter__(self) -> Self:

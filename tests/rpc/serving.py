@@ -36,6 +36,7 @@ def listening(path: Path) -> socket.socket:
     """A listening socket, as systemd passes it."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.bind(str(path))
+    path.chmod(0o666)
     made.listen(2048)
     return made
 
