@@ -32,6 +32,7 @@ BUS_NAME = "org.aios.TaskManager"
 MANAGER_PATH = "/org/aios/TaskManager"
 MANAGER = "org.aios.TaskManager1"
 TASK = "org.aios.TaskManager1.Task"
+DBUS = "org.freedesktop.DBus"
 ERROR = "org.aios.TaskManager.Error."
 FINAL = ("completed", "failed", "canceled")
 ANSWER_TIMEOUT = 60.0
@@ -62,6 +63,16 @@ class Signal:
     interface: str
     member: str
     body: list[JsonValue]
+
+
+@dataclass(frozen=True)
+class Dialog:
+    """What the connection's agent was told to ask, and whom (names of users)."""
+
+    action: str
+    text: str
+    cookie: str
+    asked: list[str]
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,8 @@ class Caller:
     client: Running
     name: str = ""
     signals: list[Signal] = field(default_factory=list)
+    dialogs: list[Dialog] = field(default_factory=list)
+    canceled_dialogs: list[str] = field(default_factory=list)
     _answers: dict[int, JsonObject] = field(default_factory=dict)
     _lines: queue.Queue[str] = field(default_factory=queue.Queue)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -126,6 +139,12 @@ class Caller:
             signal = message["signal"]
             assert isinstance(signal, dict)
             self.signals.append(Signal(**signal))
+        elif "dialog" in message:
+            dialog = message["dialog"]
+            assert isinstance(dialog, dict)
+            self.dialogs.append(Dialog(**dialog))
+        elif "dialog_canceled" in message:
+            self.canceled_dialogs.append(str(message["dialog_canceled"]))
         elif "name" in message:
             self.name = str(message["name"])
         else:
@@ -180,7 +199,7 @@ class Caller:
 
     def match(self, rule: str) -> None:
         """Ask the bus for signals."""
-        self.finish(self._send({"match": rule}))
+        self.call("/org/freedesktop/DBus", DBUS, "AddMatch", "s", rule, destination=DBUS)
 
     def wait_signal(self, wanted: Callable[[Signal], bool], *, within: float = 20) -> Signal:
         """The first signal so far, or from now on, that is wanted."""
@@ -191,6 +210,23 @@ class Caller:
                     return signal
             looked = len(self.signals)
             self.take(deadline)
+
+    # -- passwords --------------------------------------------------------------------------------------------------
+
+    def become_agent(self) -> None:
+        """Be asked for passwords from now on, when calls allow it."""
+        self.finish(self._send({"agent": True}))
+
+    def next_dialog(self, *, within: float = 20) -> Dialog:
+        """The oldest open dialog; waits for one."""
+        deadline = time.monotonic() + within
+        while not self.dialogs:
+            self.take(deadline)
+        return self.dialogs.pop(0)
+
+    def answer(self, dialog: Dialog, password: str | None) -> None:
+        """Type a password into the dialog, or dismiss it with None."""
+        self.finish(self._send({"dialog": {"cookie": dialog.cookie, "password": password}}))
 
     # -- tasks ------------------------------------------------------------------------------------------------------
 
@@ -303,5 +339,7 @@ def connected(
                 caller.take(time.monotonic() + ANSWER_TIMEOUT)
             yield caller
         finally:
-            client.end()
+            assert client.stdin is not None
+            client.stdin.close()  # it ends by itself
             listener.join()
+            client.wait()

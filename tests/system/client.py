@@ -2,12 +2,14 @@
 
 `python3 -m tests.system.client`, one JSON object a line. `caller.Caller` is its other side. Requests:
 
-    {"id": 1, "call": {"path", "interface", "member", "signature", "body", "interactive", "timeout"}}
-    {"id": 2, "match": "type='signal',…"}       ask the bus for signals
+    {"id": 1, "call": {"destination", "path", "interface", "member", "signature", "body",
+              "interactive", "timeout"}}
+    {"id": 2, "agent": true}                               become the authentication agent of this process
+    {"id": 3, "dialog": {"cookie": "…", "password": "…"}}  answer a dialog; the password null dismisses it
 
 Answers come in any order: {"id": 1, "body": […], "contents": [what each descriptor gave up to its end]} or
 {"id": 1, "error": "org.…", "message": "…", "data": "the second string"}. A signal is
-{"signal": {…}}, as it arrives.
+{"signal": {…}}, as it arrives, a dialog likewise (`agent`).
 The first line is {"name": ":1.42"}. A variant is {"$variant": [signature, value]}; text keeps lone surrogates.
 """
 
@@ -20,12 +22,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import BusCallError, Call, SystemBus, Variant
+from tests.system.agent import Agent
 
 if TYPE_CHECKING:
     from aiosd.bus.message import BusValue, Signal
     from aiosd.model.jsontext import JsonObject, JsonValue
 
-AIOSD = "org.aios.TaskManager"
 VARIANT = "$variant"
 
 
@@ -79,18 +81,27 @@ def read_all(descriptor: int) -> str:
         return file.read().decode("utf-8", "surrogateescape")
 
 
-async def answer(bus: SystemBus, request: JsonObject) -> None:
+async def answer(bus: SystemBus, agent: Agent, request: JsonObject) -> None:
     """Do what one line asks."""
-    number, wanted = request["id"], request.get("call")
-    if not isinstance(wanted, dict):
-        await bus.add_match(str(request["match"]))
-        tell({"id": number, "body": [], "contents": []})
+    call, dialog = request.get("call"), request.get("dialog")
+    if isinstance(call, dict):
+        await pass_on(bus, request["id"], call)
         return
+    if isinstance(dialog, dict):
+        password = dialog["password"]
+        await agent.answer(str(dialog["cookie"]), None if password is None else str(password))
+    else:
+        await agent.register()
+    tell({"id": request["id"], "body": [], "contents": []})
+
+
+async def pass_on(bus: SystemBus, number: JsonValue, wanted: JsonObject) -> None:
+    """Make a call and tell its answer."""
     body, timeout = wanted["body"], wanted["timeout"]
     assert isinstance(body, list)
     assert isinstance(timeout, int | float)
     call = Call(
-        str(wanted.get("destination", AIOSD)), str(wanted["path"]),
+        str(wanted["destination"]), str(wanted["path"]),
         None if wanted["interface"] is None else str(wanted["interface"]), str(wanted["member"]),
         str(wanted["signature"]), tuple(from_json(value) for value in body), timeout=timeout,
         allow_interactive=bool(wanted["interactive"]),
@@ -111,10 +122,11 @@ async def main() -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with SystemBus() as bus, asyncio.TaskGroup() as group:
         bus.on_signal(tell_signal)
+        agent = Agent(bus, tell)
         tell({"name": bus.unique_name})
         pending = set()
         while line := await reader.readline():
-            task = group.create_task(answer(bus, json.loads(line)))
+            task = group.create_task(answer(bus, agent, json.loads(line)))
             pending.add(task)
             task.add_done_callback(pending.discard)
         for task in pending:
