@@ -14,6 +14,7 @@ from aiosd.model import machine
 from aiosd.model.event import Event, Kind, Source, StateChange
 from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.store import journal, tasks
+from aiosd.store.audit import append_audit
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -50,7 +51,7 @@ def emit(
 
 def audit(transaction: Transaction, task: Task, kind: str, actor: str, details: JsonObject) -> None:
     """Append one audit row about this task."""
-    journal.append_audit(
+    append_audit(
         transaction, time=clock.now(), uid=task.uid, actor=actor, kind=kind, task_id=task.id, details=details
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aiosd.store.errors import StoreError, StoreFailure
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
-from aiosd.store.writer import Job, Queued, Transaction, Writer
+from aiosd.store.writer import Job, Queued, Seal, Transaction, Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,7 +43,7 @@ def microseconds() -> int:
 class Database:
     """One open database, owned by one event loop. Made by `open`."""
 
-    def __init__(self, opened: Opened, *, max_queued: int = MAX_QUEUED) -> None:
+    def __init__(self, opened: Opened, *, max_queued: int = MAX_QUEUED, seal: Seal | None = None) -> None:
         """Takes over what `open_store` opened; use `open`."""
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -54,7 +54,7 @@ class Database:
         self._closing = False
         self._listeners: list[Callable[[Sequence[object]], None]] = []
         self._readers = Readers(opened.readers, loop, self._read_settled)
-        self._writer = None if opened.writer is None else Writer(opened.writer, loop, self._write_settled)
+        self._writer = None if opened.writer is None else Writer(opened.writer, loop, self._write_settled, seal)
 
     @classmethod
     @asynccontextmanager
@@ -65,15 +65,16 @@ class Database:
         now: Callable[[], int] = microseconds,
         readers: int = READERS,
         max_queued: int = MAX_QUEUED,
+        seal: Seal | None = None,
     ) -> AsyncIterator[Database]:
         """Open, check, migrate and in the end close the database at `path`. See `report` for what was met.
 
-        `now`: microseconds since the epoch, for the names of copies. Raises StoreError: `BUSY` when another process has
-        it open, `READ_ONLY`, `FULL` or `IO` when the file system does not let us. A broken file is no error: it is
-        moved aside.
+        `now`: microseconds since the epoch, for the names of copies. `seal`: called around every commit. Raises
+        StoreError: `BUSY` when another process has it open, `READ_ONLY`, `FULL` or `IO` when the file system does not
+        let us. A broken file is no error: it is moved aside.
         """
         opened = await asyncio.to_thread(open_store, path, now=now, readers=readers)
-        database = cls(opened, max_queued=max_queued)
+        database = cls(opened, max_queued=max_queued, seal=seal)
         database._start()
         try:
             yield database

@@ -1,4 +1,4 @@
-"""What happened: a task's state history, the event log, the webhook outbox and the audit rows.
+"""What happened: a task's state history, the event log and the webhook outbox (the audit trail: `audit.py`).
 
 They are written beside every change, in its transaction; `append_event` also hands the event to the transaction's
 listeners, who get it after the commit.
@@ -6,8 +6,7 @@ listeners, who get it after the commit.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
@@ -157,32 +156,3 @@ def last_sequence(db: Executor) -> int:
     """The number of the newest event, 0 when there is none."""
     row = db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
     return int(row[0])
-
-
-def append_audit(
-    db: Executor, *, time: int, uid: int, actor: str, kind: str, task_id: str | None, details: JsonObject
-) -> None:
-    """Record an auditable fact (seed 000's table), chained to the row before it by its hash."""
-    row = db.execute("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
-    previous = GENESIS if row is None else bytes(row[0])
-    record = audit_record(time=time, uid=uid, actor=actor, kind=kind, task_id=task_id, details=details)
-    db.execute(
-        "INSERT INTO audit (time, uid, actor, kind, task_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (time, uid, actor, kind, task_id, jsontext.dump(details), previous, chained(previous, record)),
-    )
-
-
-GENESIS = bytes(32)
-"""What stands before the first audit row."""
-
-
-def audit_record(*, time: int, uid: int, actor: str, kind: str, task_id: str | None, details: JsonObject) -> str:
-    """The canonical text of an audit row: what its hash covers besides the row before it."""
-    return jsontext.canonical(
-        {"time": time, "uid": uid, "actor": actor, "kind": kind, "task_id": task_id, "details": details}
-    )
-
-
-def chained(previous: bytes, record: str) -> bytes:
-    """The hash of a row: SHA-256 over the previous row's hash and its own canonical text."""
-    return hashlib.sha256(previous + record.encode()).digest()

@@ -89,11 +89,20 @@ CREATE TABLE audit(
     details TEXT NOT NULL DEFAULT '{}',
     previous BLOB NOT NULL,
     hash BLOB NOT NULL,
+    key_id TEXT,
     signature BLOB
 ) STRICT;
 CREATE INDEX audit_by_time ON audit(time);
 CREATE INDEX audit_by_task ON audit(task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX audit_by_uid ON audit(uid) WHERE uid IS NOT NULL;
+CREATE TABLE audit_keys(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    public BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    endorser TEXT,
+    endorsement BLOB
+) STRICT;
 
 CREATE TABLE grants(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,

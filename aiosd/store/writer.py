@@ -122,7 +122,13 @@ Settled: TypeAlias = Callable[[list[Queued], list[object]], None]
 class Writer:
     """The writer thread. `settled(jobs, items)` is called on the loop after each commit or failure, in order."""
 
-    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop, settled: Settled) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        loop: asyncio.AbstractEventLoop,
+        settled: Settled,
+        seal: Seal | None = None,
+    ) -> None:
         """Takes over `connection` and closes it at the end. The thread starts with `start`."""
         self._connection = connection
         self._loop = loop
@@ -130,12 +136,26 @@ class Writer:
         self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
         self._ending = False
         self._ended = loop.create_future()
+class Seal(Protocol):
+    """Something that belongs to every commit (`audit_seal.AuditSeal`); called in the writer thread."""
+
+    def before_commit(self, connection: sqlite3.Connection) -> None:
+        """May still write. Raises sqlite3.Error when the commit must not happen."""
+
+    def after_commit(self) -> None:
+        """What was committed stands."""
+
+    def close(self) -> None:
+        """The writer has ended."""
+
+
         # Not a daemon thread: the interpreter waits for the last COMMIT.
         self._thread = threading.Thread(target=self._run, name="store-writer")
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+        self._seal = seal
 
     def submit(self, job: Queued) -> None:
         """Queue a job. Bounding the queue is the caller's part."""
@@ -165,6 +185,8 @@ class Writer:
                 batch.append(job)
                 if len(batch) == MAX_BATCH:
                     return batch
+            if self._seal is not None:
+                self._seal.close()
                 job = self._queue.get_nowait()
             self._ending = True
         return batch
@@ -208,10 +230,14 @@ class Writer:
         try:
             self._connection.execute("SAVEPOINT job")
             job.run(transaction)
+            if self._seal is not None:
+                self._seal.before_commit(self._connection)
             self._connection.execute("RELEASE job")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller and not to this thread
             self._undo(error)
             job.fail(translated(error))
+        if self._seal is not None:
+            self._seal.after_commit()
         else:
             items.extend(transaction.items)
         finally:

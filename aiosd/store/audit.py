@@ -1,0 +1,138 @@
+"""The audit trail: rows that are only ever added, each chained to the one before it by SHA-256.
+
+`append_audit` writes a row in the transaction of what it records, so neither is there without the other. The writer
+signs the last row of each commit (`audit_seal.py`); retention cuts the oldest rows off and records where, in the trail
+itself. Whether all of it is as it was written is `audit_verify.py`'s question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiosd.model import jsontext
+from aiosd.model.audit import AuditEntry, AuditKind
+from aiosd.model.redact import redacted
+from aiosd.store.tasks import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.store.database import Transaction
+    from aiosd.store.tasks import Executor
+
+GENESIS = bytes(32)
+"""What stands before the first audit row."""
+
+_COLUMNS = "seq, time, uid, actor, kind, task_id, details, previous, hash, key_id, signature"
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A row as it is stored. `details` is JSON text; `signature` is there on the last row of each commit."""
+
+    seq: int
+    time: int
+    uid: int | None
+    actor: str
+    kind: str
+    task_id: str | None
+    details: str
+    previous: bytes
+    hash: bytes
+    key_id: str | None = None
+    signature: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which rows. `uid`: whose they are about; times in microseconds since the epoch, the end not included."""
+
+    uid: int | None = None
+    task_id: str | None = None
+    kind_glob: str | None = None
+    after: int = 0
+    since: int | None = None
+    until: int | None = None
+
+
+def append_audit(
+    transaction: Transaction, *, time: int, uid: int | None, actor: str, kind: str, task_id: str | None,
+    details: JsonObject,
+) -> None:  # fmt: skip
+    """Record an auditable fact, and announce it after the commit. What has a secret's name is left out of `details`."""
+    shown = redacted(details)
+    row = transaction.execute("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
+    previous = GENESIS if row is None else bytes(row[0])
+    record = audit_record(time=time, uid=uid, actor=actor, kind=kind, task_id=task_id, details=shown)
+    digest = chained(previous, record)
+    cursor = transaction.execute(
+        "INSERT INTO audit (time, uid, actor, kind, task_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (time, uid, actor, kind, task_id, jsontext.dump(shown), previous, digest),
+    )
+    transaction.emit(AuditEntry(cursor.lastrowid or 0, time, uid, actor, kind, task_id, shown, digest.hex()))
+
+
+def audit_record(
+    *, time: int, uid: int | None, actor: str, kind: str, task_id: str | None, details: JsonObject
+) -> str:  # fmt: skip
+    """The canonical text of an audit row: what its hash covers besides the row before it."""
+    return jsontext.canonical(
+        {"time": time, "uid": uid, "actor": actor, "kind": kind, "task_id": task_id, "details": details}
+    )
+
+
+def chained(previous: bytes, record: str) -> bytes:
+    """The hash of a row: SHA-256 over the previous row's hash and its own canonical text."""
+    return hashlib.sha256(previous + record.encode()).digest()
+
+
+def page(db: Executor, wanted: AuditFilter, *, limit: int = MAX_PAGE) -> list[AuditRow]:
+    """Rows in the order in which they were written, at most `limit`."""
+    clauses, values = ["seq > ?"], list[Value]((wanted.after,))
+    for clause, value in (
+        ("uid = ?", wanted.uid), ("task_id = ?", wanted.task_id), ("kind GLOB ?", wanted.kind_glob),
+        ("time >= ?", wanted.since), ("time < ?", wanted.until),
+    ):  # fmt: skip
+        if value is not None:
+            clauses.append(clause)
+            values.append(value)
+    found = db.execute(
+        f"SELECT {_COLUMNS} FROM audit WHERE {' AND '.join(clauses)} ORDER BY seq LIMIT ?",  # noqa: S608  own names
+        [*values, limit],
+    )
+    return [AuditRow(*row) for row in found]
+
+
+def all_rows(db: Executor) -> Iterator[AuditRow]:
+    """The whole trail, from the oldest row that is kept."""
+    for row in db.execute(f"SELECT {_COLUMNS} FROM audit ORDER BY seq"):  # noqa: S608  own names
+        yield AuditRow(*row)
+
+
+def issued(db: Executor) -> int:
+    """The largest number that any row was ever given; 0 for none."""
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def cut(transaction: Transaction, *, before: int, now: int) -> int:
+    """Remove the rows that were written before that moment, and say in the trail where it was cut; how many went.
+
+    The last row always stays, so that what follows is chained to something. Microseconds since the epoch.
+    """
+    last = transaction.execute(
+        "SELECT seq, hash FROM audit WHERE time < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY seq DESC LIMIT 1",
+        (before,),
+    ).fetchone()
+    if last is None:
+        return 0
+    gone = transaction.execute("DELETE FROM audit WHERE seq <= ?", (last[0],)).rowcount
+    append_audit(
+        transaction, time=now, uid=None, actor="system", kind=AuditKind.AUDIT_CUT, task_id=None,
+        details={"through": last[0], "hash": bytes(last[1]).hex(), "records": gone},
+    )  # fmt: skip
+    return gone
