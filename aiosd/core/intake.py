@@ -18,7 +18,7 @@ from aiosd.core.reading import log_growth
 from aiosd.core.run_events import WITHOUT_EFFECT, Batch
 from aiosd.run import records
 from aiosd.run.records import READ_MAX, RunEventType
-from aiosd.store import artifacts, tasks
+from aiosd.store import artifacts, runs, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiosd.core.artifacts import BlobStore
     from aiosd.core.settings import Settings
     from aiosd.core.watch import Watch
+    from aiosd.model.task import Run
     from aiosd.run.records import RunEvent
     from aiosd.store.database import Database
 
@@ -40,6 +41,11 @@ class Intake:
         self._database = database
         self._settings = settings
         self._blobs = blobs
+
+    async def recall(self, watch: Watch, run: Run) -> None:
+        """Of a run from before: what its subscribers have been told already."""
+        watch.told_sizes = await self._database.read(lambda db: runs.told_log_sizes(db, run))
+        watch.log_sizes = dict(watch.told_sizes)
 
     async def drain(self, watch: Watch) -> None:
         """Apply everything that the run has written so far. Raises OSError when it cannot be read."""

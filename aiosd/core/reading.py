@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,15 @@ def record_view(record: ExitRecord) -> dict[str, JsonValue]:
 def log_sizes(record: ExitRecord) -> dict[str, int]:
     """How large the logs of an ended run are."""
     return {"stdout": record.stdout_bytes, "stderr": record.stderr_bytes}
+
+
+def sizes_on_disk(directory: Path) -> dict[str, int]:
+    """How large the logs are of a run that left no exit record."""
+    sizes = {}
+    for stream in ("stdout", "stderr"):
+        with suppress(OSError):
+            sizes[stream] = (directory / stream).stat().st_size
+    return sizes
 
 
 def log_growth(directory: Path, told: Mapping[str, int], sizes: Mapping[str, int]) -> list[JsonObject]:

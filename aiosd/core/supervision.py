@@ -17,7 +17,7 @@ from aiosd.core import clock, run_states
 from aiosd.core.durable import write_durably
 from aiosd.core.intake import Intake
 from aiosd.core.outcome import Ending
-from aiosd.core.reading import ending_of, log_sizes, record_view
+from aiosd.core.reading import ending_of, log_sizes, record_view, sizes_on_disk
 from aiosd.core.recovery_plan import Aftermath, aftermath
 from aiosd.core.start_request import start_request
 from aiosd.core.watch import STOP_MARGIN, Watch
@@ -107,13 +107,13 @@ class Supervision:
         """Apply what an ended run left."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
-        self._spawn(self._guarded(self._follow(watch), watch))
+        self._spawn(self._guarded(self._taken(watch, run), watch))
 
     def lose(self, run: Run, task: Task, reason: Reason, message: str) -> None:
         """A run of which there will be no exit record: stop what is left of it, take what it wrote, say why it ends."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
-        self._spawn(self._guarded(self._lost(watch, reason, message), watch))
+        self._spawn(self._guarded(self._given_up(watch, run, reason, message), watch))
 
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
         watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory)
@@ -193,8 +193,17 @@ class Supervision:
 
     # -- a run from before
 
+    async def _taken(self, watch: Watch, run: Run) -> None:
+        await self._intake.recall(watch, run)
+        await self._follow(watch)
+
+    async def _given_up(self, watch: Watch, run: Run, reason: Reason, message: str) -> None:
+        await self._intake.recall(watch, run)
+        await self._lost(watch, reason, message)
+
     async def _resume(self, watch: Watch, run: Run, task: Task, attached: AttachedRun) -> None:
         async with _held(attached.control, attached.pidfd) as control:
+            await self._intake.recall(watch, run)
             watch.control = control
             if run.state is RunState.STARTING:
                 placed: JsonObject = {"unit": attached.unit, "pid": attached.pid}
@@ -354,6 +363,7 @@ class Supervision:
     async def _lost(self, watch: Watch, reason: Reason, message: str) -> None:
         await self._stop_surely(watch)
         try:
+            watch.log_sizes = await asyncio.to_thread(sizes_on_disk, watch.directory)
             await self._intake.drain(watch)
         except Exception:  # noqa: BLE001  it is lost already; what it wrote may be the cause
             _log.exception("What %s wrote cannot be applied", watch.run_id)

@@ -80,3 +80,14 @@ def removable(db: Executor, ended_before: int, limit: int = 100) -> list[str]:
         "SELECT id FROM runs WHERE state = 'ended' AND ended_at < ? ORDER BY ended_at LIMIT ?", (ended_before, limit)
     )
     return [str(row[0]) for row in rows]
+
+
+def told_log_sizes(db: Executor, run: Run) -> dict[str, int]:
+    """How much of each stream of this run its `task.log` events have told of, in bytes."""
+    rows = db.execute(
+        "SELECT json_extract(payload, '$.stream'), max(json_extract(payload, '$.offset') + json_extract(payload, '$.size'))"
+        " FROM events WHERE task_id = ? AND kind = 'task.log' AND time >= ?"
+        " AND json_extract(payload, '$.stream') IS NOT NULL GROUP BY 1",
+        (run.task_id, run.started_at),
+    )
+    return {str(stream): int(size) for stream, size in rows}

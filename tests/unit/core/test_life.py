@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,7 @@ def test_retries_each_with_its_reason_then_success(tmp_path: Path) -> None:
             assert after.error is None
             runs = await aios.runs(task)
             assert [run.reason for run in runs] == ["exit-status", "exit-status", "result"]
-            for earlier, later in zip(runs, runs[1:], strict=False):
+            for earlier, later in itertools.pairwise(runs):
                 assert earlier.ended_at is not None
                 assert later.started_at - earlier.ended_at >= 20_000
             retries = [event for event in await aios.log(task) if event.type == "task.retry"]
