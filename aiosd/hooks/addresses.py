@@ -6,10 +6,13 @@ addresses inside IPv6 ones (mapped, 6to4, Teredo, NAT64) are judged as the IPv4 
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 """RFC 6052 and RFC 8215. In both the last 32 bits are taken for the IPv4 address."""
+
+_PROTOCOLS = (IPv4Network("192.0.0.0/24"), IPv6Network("2001::/23"), IPv6Network("3fff::/20"), IPv6Network("5f00::/16"))
+"""Of the same registries, but not in every version of `ipaddress` that we run on."""
 
 _COMPATIBLE = IPv6Network("::/96")
 _SITE_LOCAL = IPv6Network("fec0::/10")
@@ -54,6 +57,8 @@ def _why(address: IPv4Address | IPv6Address) -> str | None:
         plain = IPv6Address(int(address))
         if plain in _COMPATIBLE or plain in _SITE_LOCAL:
             return "reserved"
+    if any(address in network for network in _PROTOCOLS if network.version == address.version):
+        return "private"
     if address.is_reserved:
         return "reserved"
     if address.is_private or not address.is_global:  # 0.0.0.0/8, 100.64.0.0/10, fd00::/8 and the rest

@@ -8,6 +8,7 @@ redirections, no cookies, no proxies, no decompression; the answer's body is not
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -171,12 +172,15 @@ def _said(error: Exception) -> str:
         if isinstance(cause, RefusedAddress):
             return str(cause)
         cause = cause.__cause__
+    if isinstance(error, aiohttp.InvalidURL):
+        return "the address is not allowed: its host is no name"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "the receiver's certificate is not valid for its name, or nobody that we trust signed it"
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return "TLS with the receiver failed"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection: {error.os_error.strerror or type(error.os_error).__name__}"
+        number = error.os_error.errno
+        return f"no connection: {os.strerror(number) if number and number > 0 else 'the name is not known'}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the receiver closed the connection without an answer"
     return f"the exchange failed: {type(error).__name__}"
