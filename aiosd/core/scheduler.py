@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from aiosd.core import clock, run_states
-from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, choose
+from aiosd.core import approving, clock, run_states
+from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
 from aiosd.core.outcome import Ending, failure, judge
 from aiosd.errors import ErrorKind
-from aiosd.model.status import Reason, Status
+from aiosd.model.status import Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError
 
@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_STORE_ERROR = 1.0
 """Seconds before the next pass when the store refused one."""
+
+_OF_NO_CONSEQUENCE = frozenset({Phase.ASSIGNED.value, Phase.RUNNING.value})
+"""A task that starts or goes on gives nobody a place."""
 
 
 class Scheduler:
@@ -54,6 +57,7 @@ class Scheduler:
         self._wakeup = asyncio.Event()
         self._waiting: dict[str, str] = {}
         self._next_at: int | None = None
+        self._full = False
         self.draining = False
 
     def wake(self) -> None:
@@ -61,9 +65,17 @@ class Scheduler:
         self._wakeup.set()
 
     def heard(self, events: Sequence[Event]) -> None:
-        """An event listener: any change of state can let somebody start."""
-        if any(event.change is not None for event in events):
-            self.wake()
+        """An event listener: a task that is new, that ends or waits again can let somebody start."""
+        for event in events:
+            change = event.change
+            if event.type == "task.retry":
+                self.wake()
+            if change is None or change.phase in _OF_NO_CONSEQUENCE:
+                continue
+            if self._full and change.old is None and change.phase == Phase.QUEUED and event.task_id is not None:
+                self._waiting[event.task_id] = WaitReason.CONCURRENCY_LIMIT.value
+            else:
+                self.wake()
 
     def waiting_for(self, task_id: str) -> str | None:
         """Why a waiting task was not started in the last pass."""
@@ -71,19 +83,20 @@ class Scheduler:
 
     async def run(self) -> None:
         """Pass after pass, for ever."""
-        self.wake()
+        woken = False
         while True:
             self._wakeup.clear()
             try:
-                await self.scan()
+                await self.scan(woken=woken)
             except StoreError:
                 _log.exception("A scheduling pass could not be stored")
                 await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
             try:
                 async with asyncio.timeout(self._delay()):
                     await self._wakeup.wait()
+                woken = True
             except TimeoutError:
-                continue
+                woken = False
 
     def _delay(self) -> float:
         """Seconds until the next pass: the scan's interval, or less when a task's time comes before."""
@@ -92,10 +105,10 @@ class Scheduler:
             return interval
         return min(interval, max(0.0, (self._next_at - clock.now()) / clock.MICROSECONDS))
 
-    async def scan(self) -> None:
-        """One pass. Nothing is written when nobody waits."""
+    async def scan(self, *, woken: bool = False) -> None:
+        """One pass. Nothing is written when nobody waits. `woken`: somebody probably does, so it is not asked first."""
         self._next_at = None
-        if self.draining or not await self._database.read(candidates.waiting):
+        if self.draining or not (woken or await self._database.read(candidates.anybody_waits)):
             self._waiting = {}
             return
         launches = await self._database.write(self._admit)
@@ -111,10 +124,15 @@ class Scheduler:
             task = tasks.get(transaction, task_id)
             if task is None:
                 continue
-            if self._registry.find(task.capability_id) is None:
+            capability = self._registry.find(task.capability_id)
+            if capability is None:
                 verdict = judge(Ending(task.capability_id, lost=Reason.CAPABILITY_MISSING,
                                        lost_message="the capability is not installed any more"))  # fmt: skip
                 run_states.end(transaction, task, verdict)
+                continue
+            forbidden = approving.why_not(transaction, task, capability)
+            if forbidden:
+                approving.refuse_start(transaction, task, forbidden)
                 continue
             launches.append(run_states.assign(transaction, task, self._boot_id))
         self._waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
@@ -133,9 +151,11 @@ class Scheduler:
             )
             for one in candidates.waiting(db)
         ]  # fmt: skip
-        running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
         limits = AdmissionLimits(self._settings.current.max_concurrent_tasks, self._settings.current.max_tasks_per_tool)
-        return choose(pending, running, limits, clock.now())
+        running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
+        decision = choose(pending, running, limits, clock.now())
+        self._full = len(running) + len(decision.start) >= limits.max_concurrent
+        return decision
 
     def _concurrency(self, capability_id: str) -> int | None:
         capability = self._registry.find(capability_id)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A task without a run: pending, or between two attempts."""
+    """A task without a run: pending, between two attempts, or authorised after it was stored."""
 
     sequence: int
     id: str
@@ -21,11 +21,22 @@ class Waiting:
     retry_at: int | None
 
 
+def anybody_waits(db: Executor) -> bool:
+    """Whether `waiting` could have anything to tell; one look at an index."""
+    row = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM tasks"
+        " WHERE ended_at IS NULL AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
+        " OR (status = 'auth_required' AND auth_request IS NULL)))"
+    ).fetchone()
+    return bool(row[0])
+
+
 def waiting(db: Executor) -> list[Waiting]:
     """Tasks that could start, best first."""
     rows = db.execute(
         "SELECT seq, id, priority, capability_id, not_before, retry_at FROM tasks"
-        " WHERE ended_at IS NULL AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait'))"
+        " WHERE ended_at IS NULL AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
+        " OR (status = 'auth_required' AND auth_request IS NULL))"
         " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_seq = tasks.seq AND runs.state <> 'ended')"
         " ORDER BY priority DESC, seq"
     )
@@ -39,3 +50,11 @@ def holding(db: Executor) -> list[tuple[str, str]]:
         " WHERE runs.state <> 'ended'"
     )
     return [(str(row[0]), str(row[1])) for row in rows]
+
+
+def unauthorized_of(db: Executor, uid: int) -> int:
+    """How many tasks of this user wait for an authentication or an approval."""
+    row = db.execute(
+        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE uid = ? AND status = 'auth_required'", (uid,)
+    ).fetchone()
+    return int(row[0])
