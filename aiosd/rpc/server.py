@@ -78,7 +78,7 @@ class RpcDoor:
         self._shares = Shares(limits or Limits())
         self._timing = timing or Timing()
         self._queue_size = queue_size
-        self.subscriptions = subscriptions or Subscriptions()
+        self.subscriptions = Subscriptions() if subscriptions is None else subscriptions
         self._endpoint = Endpoint(core, self.subscriptions, self._shares)
         self._lines = LinesDoor(
             self._endpoint, self.subscriptions, self._timing, queue_size, self._shares.limits.calls_per_connection

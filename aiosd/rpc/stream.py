@@ -87,9 +87,11 @@ class Stream:
             if frames:
                 await write(frames)
             after = event_sequence(str(page["last_event_id"])) or after
+            if self._feed.closed:
+                return
             if page["more"]:
                 continue
-            self._feed.skip(after)
+            self._subscriptions.seen(self._entry, after)
             if not self._feed.has_gap:
                 self._owed = None
                 return

@@ -145,6 +145,12 @@ class Subscriptions:
         owed, entry.owed = entry.owed, None
         return owed
 
+    def seen(self, entry: Entry, sequence: int) -> None:
+        """The client has everything up to that number. The store may show an event before it is announced here."""
+        entry.subscription = replace(entry.subscription, after=max(entry.subscription.after, sequence))
+        if entry.feed is not None:
+            entry.feed.skip(sequence)
+
     def detach(self, entry: Entry, feed: Feed, owed: int | None) -> None:
         """Stop listening; nothing happens when somebody else listens by now. `owed`: first event not delivered."""
         if entry.feed is feed and entry.id in self._entries:

@@ -14,6 +14,7 @@ from aiosd.rpc.server import RpcDoor, Speech
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+    from typing import Self
 
     from aiosd.rpc.endpoint import Core
     from aiosd.rpc.limits import Limits, Timing
@@ -105,17 +106,24 @@ class Http:
         """All of an answer."""
         answer = await self.head()
         if "chunked" in answer.headers.get("transfer-encoding", ""):
-            answer.body = b"".join([chunk async for chunk in self.chunks()])
+            answer.body = await self.chunked()
         else:
             answer.body = await self.reader.readexactly(int(answer.headers.get("content-length", "0")))
         return answer
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The pieces of a chunked body (RFC 9112, 7.1)."""
-        while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            yield await self.reader.readexactly(size)
-            await self.reader.readexactly(2)
+    async def chunk(self) -> bytes:
+        """The next piece of a chunked body (RFC 9112, 7.1); empty at its end."""
+        size = int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16)
+        piece = await self.reader.readexactly(size)
         await self.reader.readexactly(2)
+        return piece
+
+    async def chunked(self) -> bytes:
+        """All of a chunked body that is left."""
+        body = b""
+        while piece := await self.chunk():
+            body += piece
+        return body
 
     async def post(self, body: bytes, **headers: str) -> Answer:
         """POST /rpc."""
@@ -201,16 +209,18 @@ class EventStream:
             assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
             yield cls(http)
 
-    async def events(self) -> AsyncIterator[Event]:
-        """As they come, until the server ends the stream."""
-        async for chunk in self.http.chunks():
-            for event in self.parser.feed(chunk):
-                yield event
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; those that came with it are kept."""
+        while not self._waiting:
+            piece = await self.http.chunk()
+            if not piece:
+                raise StopAsyncIteration
+            self._waiting += self.parser.feed(piece)
+        return self._waiting.pop(0)
 
     async def take(self, count: int) -> list[Event]:
-        """The next so many; those that came with them are kept."""
-        chunks = self.http.chunks()
-        while len(self._waiting) < count:
-            self._waiting += self.parser.feed(await anext(chunks))
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return taken
+        """The next so many."""
+        return [await anext(self) for _ in range(count)]

@@ -155,7 +155,7 @@ def test_the_stream_of_the_whole_story(place: Path) -> None:
             start = {"Last-Event-ID": "evt-0000000000000000"}
             async with EventStream.open(story.path, f"task_id={story.task_id}", **start) as stream:
                 seen = []
-                async for event in stream.events():
+                async for event in stream:
                     seen.append(event)
                     if event.type == "task.input_required":
                         await story.ask("aios/task.input")
