@@ -1,0 +1,76 @@
+"""What is old enough to go: finished tasks with all that hangs on them, old events, content that nobody refers to.
+
+Every function does one small step, so that nobody waits for a great deletion. A task's history, runs and dependencies
+go with its row (foreign keys), its artifacts give their blobs back (triggers).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiosd.store.tasks import Executor
+
+TABLES_BY_TASK = ("artifacts", "events", "webhooks")
+"""Tables that name a task by its id, so that no foreign key removes their rows."""
+
+
+def ended_before(db: Executor, moment: int, limit: int) -> list[str]:
+    """Tasks that ended before `moment`, oldest end first."""
+    rows = db.execute(
+        "SELECT id FROM tasks WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?", (moment, limit)
+    )
+    return [str(row[0]) for row in rows]
+
+
+def beyond(db: Executor, keep: int, limit: int) -> list[str]:
+    """Finished tasks beyond the newest `keep`, oldest end first."""
+    finals = "status IN ('completed', 'failed', 'canceled')"
+    total = int(db.execute(f"SELECT coalesce(sum(count), 0) FROM task_counts WHERE {finals}").fetchone()[0])  # noqa: S608
+    surplus = min(limit, total - keep)
+    if surplus <= 0:
+        return []
+    rows = db.execute("SELECT id FROM tasks WHERE ended_at IS NOT NULL ORDER BY ended_at LIMIT ?", (surplus,))
+    return [str(row[0]) for row in rows]
+
+
+def runs_of(db: Executor, task_ids: Sequence[str]) -> list[str]:
+    """Runs of these tasks, whose directories have to go first."""
+    marks = ", ".join("?" * len(task_ids))
+    rows = db.execute(
+        f"SELECT runs.id FROM runs JOIN tasks ON tasks.seq = runs.task_seq WHERE tasks.id IN ({marks})",  # noqa: S608
+        list(task_ids),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def remove_task(db: Executor, task_id: str) -> None:
+    """Delete a task and all that hangs on it."""
+    for table in TABLES_BY_TASK:
+        db.execute(f"DELETE FROM {table} WHERE task_id = ?", (task_id,))  # noqa: S608  the names are this module's own
+    db.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+
+
+def remove_events(db: Executor, before: int, limit: int) -> int:
+    """Delete events without a task that are older than `before`, at most `limit`; how many there were."""
+    cursor = db.execute(
+        "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE time < ? AND NOT EXISTS"
+        " (SELECT 1 FROM tasks WHERE tasks.id = events.task_id) ORDER BY time LIMIT ?)",
+        (before, limit),
+    )
+    return cursor.rowcount
+
+
+def unreferenced_blobs(db: Executor, before: int, limit: int) -> list[str]:
+    """Content that no artifact refers to, older than `before`."""
+    rows = db.execute(
+        "SELECT sha256 FROM blobs WHERE refs = 0 AND created_at < ? ORDER BY created_at LIMIT ?", (before, limit)
+    )
+    return [str(row[0]) for row in rows]
+
+
+def forget_blob(db: Executor, sha256: str) -> bool:
+    """Delete a blob's row if still nobody refers to it; whether it went."""
+    return db.execute("DELETE FROM blobs WHERE sha256 = ? AND refs = 0", (sha256,)).rowcount == 1
