@@ -32,6 +32,8 @@ _INS = {
         "CreateTask": "ssa{sv}", "GetTask": "sa{sv}", "ListTasks": "a{sv}", "ListHistory": "a{sv}",
         "ListCapabilities": "a{sv}", "GetCapability": "s", "Subscribe": "sasa{sv}", "Unsubscribe": "s",
         "ListArtifacts": "s", "GetArtifact": "s", "OpenArtifact": "su", "Reload": "a{sv}", "GetStatus": "",
+        "SubscribeWebhook": "ssasa{sv}", "UnsubscribeWebhook": "ssa{sv}", "ListWebhooks": "sa{sv}",
+        "ResumeWebhook": "sa{sv}",
     },
     TASK: {
         "Cancel": "sa{sv}", "Pause": "a{sv}", "Resume": "a{sv}", "Retry": "a{sv}", "SetPriority": "sa{sv}",
@@ -83,8 +85,10 @@ class Notice(NamedTuple):
 class Transport(Protocol):
     """How calls and signals travel. Raises `Failure` for whatever goes wrong."""
 
-    async def call(self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None) -> Reply:
-        """Call a method and wait for its answer `seconds`, None for ever."""
+    async def call(
+        self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None, fds: tuple[int, ...] = ()
+    ) -> Reply:
+        """Call a method and wait for its answer `seconds`, None for ever. `fds`: what an `h` in the body indexes."""
 
     def listen(self, names: tuple[str, ...], listener: Callable[[Notice], None]) -> AbstractAsyncContextManager[None]:
         """Call `listener` with each signal of these names while the context lasts."""
@@ -144,9 +148,9 @@ class TaskManagerClient:
     ) -> Reply:
         return await self._transport.call(MEMBERS[name], path, body, seconds)
 
-    async def _ask(self, name: str, *body: Argument, path: str = MANAGER_PATH) -> Reply:
+    async def _ask(self, name: str, *body: Argument, path: str = MANAGER_PATH, fds: tuple[int, ...] = ()) -> Reply:
         async with self._asking():
-            return await self._call(name, *body, path=path, seconds=ASKING_TIMEOUT)
+            return await self._transport.call(MEMBERS[name], path, body, ASKING_TIMEOUT, fds)
 
     async def create(self, capability: str, arguments: JsonObject, options: Options) -> Created:
         """A new task, durably stored."""
@@ -218,6 +222,34 @@ class TaskManagerClient:
     async def open_artifact(self, artifact_id: str, part: int) -> int:
         """A descriptor of one part's content; the caller closes it."""
         return _descriptor(await self._call("OpenArtifact", artifact_id, part))
+
+    async def subscribe_webhook(
+        self, task_id: str, url: str, events: list[str], *, authentication: int | None, max_retries: int,
+        retry_delay_ms: int,
+    ) -> str:  # fmt: skip
+        """Have a task's events sent; the webhook's id. `authentication`: a descriptor of the JSON."""
+        found: Options = {
+            "max_retries": Option("u", max_retries), "retry_delay_ms": Option("t", retry_delay_ms)
+        }  # fmt: skip
+        if authentication is not None:
+            found["authentication"] = Option("h", 0)
+        fds = () if authentication is None else (authentication,)
+        return read((await self._ask("SubscribeWebhook", task_id, url, events, found, fds=fds)).body, 0, str)
+
+    async def unsubscribe_webhook(self, task_id: str, url: str) -> None:
+        """Send no more there."""
+        await self._ask("UnsubscribeWebhook", task_id, url, {})
+
+    async def webhooks(self, task_id: str = "", *, all_users: bool = False) -> list[JsonObject]:
+        """Webhooks, of a task or of all."""
+        options: Options = {"all_users": Option("b", value=True)} if all_users else {}
+        call = self._ask if all_users else self._call
+        found = values.list_at(read_json((await call("ListWebhooks", task_id, options)).body, 0), "webhooks")
+        return [hook for hook in found if isinstance(hook, dict)]
+
+    async def resume_webhook(self, webhook_id: str) -> None:
+        """Deliver again to a parked one."""
+        await self._ask("ResumeWebhook", webhook_id, {})
 
     async def capabilities(self) -> list[CapabilityRow]:
         """Every installed capability."""

@@ -63,6 +63,7 @@ VERBS = {
         Verb("answer", STEER, "Answer a task's question"),
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
+        Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),
         Verb("status", SERVICE, "Show what aiosd is doing"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
         Verb("completion", SERVICE, "Print the completion script of a shell"),

@@ -27,7 +27,9 @@ class BusTransport:
         self._bus = bus
         self._interactive = interactive
 
-    async def call(self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None) -> Reply:
+    async def call(
+        self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None, fds: tuple[int, ...] = ()
+    ) -> Reply:
         """Raises Failure for an error reply."""
         call = Call(
             BUS_NAME,
@@ -36,6 +38,7 @@ class BusTransport:
             member.name,
             member.signature,
             tuple(_marshal(argument) for argument in body),
+            fds,
             timeout=seconds,
             allow_interactive=self._interactive,
         )

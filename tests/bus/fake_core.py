@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aiosd.bus.peers import Limits
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject
+    from aiosd.model.secrettext import SecretText
 
 TASK_ID = "task-01jdxg3v7m9q2w4e6r8t0y1abc"
 OTHERS_ID = "task-01jdxg3v7m9q2w4e6r8t0y1abd"
@@ -68,10 +69,13 @@ class FakeCore:
     calls: list[tuple[str, Caller, JsonObject]] = field(default_factory=list)
     entered: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     cancelled: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    secrets: list[bytes] = field(default_factory=list)
     _listeners: list[Callable[[Sequence[Event]], None]] = field(default_factory=list)
 
-    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+    async def invoke(self, name: str, caller: Caller, params: JsonObject, secret: SecretText | None = None) -> Reply:
         """As core/manager.py does."""
+        if secret is not None:
+            self.secrets.append(bytes(secret.json))
         try:
             OPERATIONS[name].params.model_validate(dict(params))
         except ValidationError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 FOLDER = Path(__file__).parents[3] / "dbus"
-_OPTION = re.compile(r"(\w+) \((as|[subt])\b")
+_OPTION = re.compile(r"(\w+) \((as|[subth])\b")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ class Daemon:
     problems: list[JsonValue] = field(default_factory=list)
     listeners: list[tuple[tuple[str, ...], Callable[[Notice], None]]] = field(default_factory=list)
     subscribed: set[str] = field(default_factory=set)
+    secrets: list[bytes] = field(default_factory=list)
+    webhooks: list[JsonValue] = field(default_factory=list)
     _changed: asyncio.Event | None = None
     _scripts: set[asyncio.Future[None]] = field(default_factory=set)
 
@@ -114,7 +116,10 @@ class Daemon:
 
     # Transport.
 
-    async def call(self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None) -> Reply:
+    async def call(
+        self, member: Member, path: str, body: tuple[Argument, ...], seconds: float | None, fds: tuple[int, ...] = ()
+    ) -> Reply:
+        self.secrets = [os.pread(fd, 65536, 0) for fd in fds]
         method = contract.methods()[member.name]
         assert (method.interface, method.taken) == (member.interface, member.signature)
         for options in (each for each in body if isinstance(each, Mapping)):
@@ -242,6 +247,22 @@ class Daemon:
         file = self.folder / f"{artifact}.{part}"
         file.write_bytes(self.artifacts[artifact])
         return Reply((0,), (os.open(file, os.O_RDONLY),))
+
+    def _SubscribeWebhook(self, task_id: str, url: str, **_: object) -> Reply:
+        hook: JsonValue = {"webhook_id": "hook-1", "task_id": task_id, "webhook_url": url, "state": "parked",
+                           "waiting": 3, "delivered": 4, "last_error": "the receiver answered \x1b[31m500"}  # fmt: skip
+        self.webhooks.append(hook)
+        return Reply(("hook-1",))
+
+    def _UnsubscribeWebhook(self, task_id: str, url: str) -> Reply:
+        self.webhooks.clear()
+        return Reply(())
+
+    def _ListWebhooks(self, task_id: str, **_: object) -> Reply:
+        return Reply((dump({"webhooks": self.webhooks}),))
+
+    def _ResumeWebhook(self, webhook_id: str) -> Reply:
+        return Reply(())
 
     def _Reload(self) -> Reply:
         return Reply(())

@@ -580,3 +580,38 @@ def test_every_verb_loads_and_has_help_and_the_common_options(aiosctl: Aiosctl) 
         for option in ("--json", "--color", "--no-ask-password"):
             assert option in help_text, verb
     assert aiosctl().out == aiosctl("--help").out
+
+
+class TestWebhook:
+    URL = "https://client.example.com/aios/webhook"
+
+    def test_a_token_goes_by_descriptor_and_never_on_the_bus(
+        self, aiosctl: Aiosctl, daemon: Daemon, tmp_path: Path
+    ) -> None:
+        daemon.add(ONE)
+        token = tmp_path / "token"
+        token.write_text("webhook-secret-token\n")
+        ran = aiosctl("webhook", "add", ONE, self.URL, "--event=status", "--event=failed", "--token-file", str(token))
+        assert (ran.status, ran.out) == (0, "hook-1\n")
+        assert [json.loads(text) for text in daemon.secrets] == [{"type": "bearer", "token": "webhook-secret-token"}]
+        assert daemon.options("SubscribeWebhook") == {"authentication": 0, "max_retries": 3, "retry_delay_ms": 1000}
+        assert "webhook-secret-token" not in str(daemon.calls)
+
+    def test_list_shows_why_one_is_parked_and_remove_takes_it_away(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
+        daemon.add(ONE)
+        assert aiosctl("webhook", "add", ONE, self.URL, "--no-token").status == 0
+        assert daemon.secrets == []
+        listed = aiosctl("webhook", "list").out.splitlines()
+        assert listed[0].split() == ["WEBHOOK", "STATE", "WAITING", "SENT", "URL", "ERROR"]
+        assert listed[1].split()[:5] == ["hook-1", "parked", "3", "4", self.URL]
+        assert "\x1b" not in listed[1]
+        assert json.loads(aiosctl("webhook", "list", ONE, "--json").out)["webhooks"][0]["webhook_id"] == "hook-1"
+        assert aiosctl("webhook", "resume", "hook-1").err == "hook-1 resumed\n"
+        assert aiosctl("webhook", "remove", ONE, self.URL).status == 0
+        assert aiosctl("webhook", "list").err == "No webhooks.\n"
+
+    def test_without_terminal_or_file_there_is_no_token(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
+        daemon.add(ONE)
+        ran = aiosctl("webhook", "add", ONE, self.URL)
+        assert ran.status == 64
+        assert "--token-file" in ran.err
