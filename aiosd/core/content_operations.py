@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from aiosd.auth.policy import Access
 from aiosd.core import views
+from aiosd.core.artifacts import BlobError
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.run.layout import RunPaths
@@ -152,7 +153,7 @@ def _open_part(blobs: BlobStore, part: JsonValue) -> tuple[int, int]:
     if isinstance(holder, dict) and isinstance(holder.get("sha256"), str):
         try:
             fd = blobs.open(str(holder["sha256"]))
-        except OSError:
+        except (OSError, BlobError):
             raise AiosError(ErrorKind.ARTIFACT_NOT_FOUND, "its content is gone", field="artifact_id") from None
         return fd, os.fstat(fd).st_size
     text = holder if isinstance(holder, str) else views.pretty(holder)

@@ -55,22 +55,24 @@ class PacketSocket:
                 wait.set_exception(ConnectionResetError("the connection is closed"))
         if self._socket.fileno() >= 0:
             loop = asyncio.get_running_loop()
-            loop.remove_reader(self._socket)
-            loop.remove_writer(self._socket)
+            loop.remove_reader(self._socket.fileno())
+            loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
     async def _ready(self, *, writable: bool) -> None:
         loop = asyncio.get_running_loop()
         wait: asyncio.Future[None] = loop.create_future()
         add, remove = (loop.add_writer, loop.remove_writer) if writable else (loop.add_reader, loop.remove_reader)
-        add(self._socket, lambda: None if wait.done() else wait.set_result(None))
+        # The number and not the socket: asyncio's selector formats what it does not know, which is two system calls.
+        descriptor = self._socket.fileno()
+        add(descriptor, lambda: None if wait.done() else wait.set_result(None))
         self._waits.add(wait)
         try:
             await wait
         finally:
             self._waits.discard(wait)
             if self._socket.fileno() >= 0:
-                remove(self._socket)
+                remove(descriptor)
 
     async def receive(self) -> Packet | None:
         """The next packet, None at the end. Raises PacketError, ConnectionError."""

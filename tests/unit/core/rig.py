@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 BOOT = "4f0c7f2e-0000-4000-8000-000000000001"
 USER = Caller(1000, BusSubject(":1.7"), interactive=True)
 OTHER = Caller(1001, BusSubject(":1.8"), interactive=True)
+STRANGER = Caller(1001, BusSubject(":1.10"))
+"""The other user, where nobody is there to be asked."""
 ROOT = Caller(0, BusSubject(":1.9"))
 PATIENCE = 5.0
 """Seconds that a test waits for what must come."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.run.client import LauncherError, LauncherErrorCode
-from tests.unit.core.rig import Config, core, eventually, manifest, play
-
 from tests.unit.core.fakelauncher import FakeRun, exits_at_once
+from tests.unit.core.rig import Config, core, eventually, manifest, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +30,7 @@ async def polite(run: FakeRun) -> None:
     """Speaks the protocol: says that it may be paused, pauses, goes on, ends when canceled."""
     await run.go()
     while True:
-        kind, message = await run._message()  # noqa: SLF001  the rig's own
+        kind, message = await run._message()
         if kind in ("can_pause", "can_cancel"):
             run.say(kind, {"id": message["id"], "allowed": True})
         elif kind == "pause":
@@ -124,7 +123,7 @@ def test_a_cancel_while_the_launcher_is_busy_starting_it(tmp_path: Path) -> None
 def test_a_cancel_between_the_commit_of_running_and_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
-            opened = aios.supervision._open_gate  # noqa: SLF001  the moment that is meant
+            opened = aios.supervision._open_gate
             canceling: list[asyncio.Task[object]] = []
 
             async def late(*args: object) -> None:
@@ -344,7 +343,7 @@ def test_a_program_may_refuse_with_its_reason(tmp_path: Path) -> None:
     async def refusing(run: FakeRun) -> None:
         await run.go()
         while True:
-            kind, message = await run._message()  # noqa: SLF001  the rig's own
+            kind, message = await run._message()
             if kind in ("can_pause", "can_cancel"):
                 run.say(kind, {"id": message["id"], "allowed": False, "reason": "in a transaction"})
 
@@ -532,7 +531,7 @@ def test_waiting(tmp_path: Path) -> None:
             assert (await aios.invoke("task.wait", {"task_id": task}))["status"] == "completed"
             assert loop.time() - begun < 1
             # Who waited has left nothing behind.
-            assert aios.hub._watchers == {}  # noqa: SLF001  memory is what is looked at
+            assert aios.hub._watchers == {}
             await eventually(lambda: aios.supervision.watches == {})
 
     play(scenario())

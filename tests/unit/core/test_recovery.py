@@ -117,7 +117,7 @@ def test_a_lost_run_follows_the_capabilitys_policy(tmp_path: Path, extra: str, e
             launcher.program = _exit
             async with daemon(
                 tmp_path, launcher, boot=OTHER_BOOT if how == "reboot" else aios.scheduler._boot_id
-            ) as aios:  # noqa: SLF001
+            ) as aios:
                 await aios.until(task, end[1])
                 after = await aios.task(task)
                 assert after.status == end[0]

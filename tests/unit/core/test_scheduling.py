@@ -174,10 +174,14 @@ def test_a_hundred_waiting_tasks_cost_little(tmp_path: Path) -> None:
             for _ in range(100):
                 await aios.create(arguments={"a": "x" * 20000})
             aios.settings.current = Config(max_concurrent_tasks=1, max_tasks_per_tool=1)
+            aios.launcher.program = stage = Stage()
             await aios.scheduler.scan()
+            await eventually(lambda: len(stage.started) == 1)
             begun = time.process_time()
             for _ in range(20):
                 await aios.scheduler.scan()
             assert (time.process_time() - begun) / 20 < 0.005
+            stage.end(stage.started[0])
+            await aios.ended(stage.started[0])
 
     play(scenario())

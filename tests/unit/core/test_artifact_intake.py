@@ -1,0 +1,198 @@
+"""Artifacts from a program's chunk to seed 000's shape: all six part types, versions, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.core.artifacts import MAX_INLINE, BlobError, BlobStore
+from tests.unit.core.rig import Core, core, play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aiosd.model.jsontext import JsonObject, JsonValue
+    from tests.unit.core.fakelauncher import FakeRun
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+async def produced(aios: Core, *payloads: JsonObject) -> tuple[str, list[dict[str, JsonValue]]]:
+    """Run a program that hands these over; the task and its artifacts as they are answered."""
+
+    async def program(run: FakeRun) -> None:
+        await run.go()
+        for payload in payloads:
+            run.say("artifact", payload)
+        run.end(0)
+
+    aios.launcher.program = program
+    task = await aios.create()
+    await aios.ended(task)
+    found = (await aios.invoke("artifact.list", {"task_id": task}))["artifacts"]
+    assert isinstance(found, list)
+    return task, [dict(one) for one in found if isinstance(one, dict)]
+
+
+def test_the_six_part_types(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+
+            async def program(run: FakeRun) -> None:
+                await run.go()
+                parts: list[JsonValue] = [
+                    {"text": "## 价格对比结果"},
+                    {"data": {"jd": {"price": 299}}},
+                    {"file": {"blob": run.blob(b"report"), "name": "r.txt", "mime_type": "text/plain"}},
+                    {"image": {"blob": run.blob(PNG), "name": "c.png", "mime_type": "image/png"}},
+                    {"audio": {"blob": run.blob(b"RIFF"), "duration_ms": 5}},
+                    {"video": {"blob": run.blob(b"ftyp"), "duration_ms": 7}},
+                ]
+                run.say("artifact", {"key": "report", "name": "价格对比报告", "type": "report",
+                                     "mime_type": "application/json", "parts": parts})  # fmt: skip
+                run.end(0)
+
+            aios.launcher.program = program
+            task = await aios.create()
+            await aios.ended(task)
+            (event,) = [one for one in await aios.log(task) if one.kind == "task.artifact"]
+            told = event.payload["artifact"]
+            assert isinstance(told, dict)
+            assert (told["name"], told["type"]) == ("价格对比报告", "report")
+            answer = await aios.invoke("artifact.get", {"artifact_id": told["id"]})
+            artifact = answer["artifact"]
+            assert isinstance(artifact, dict)
+            assert artifact["metadata"] == {"source_task": task, "version": 1}
+            parts = artifact["parts"]
+            assert isinstance(parts, list)
+            kinds = [part["type"] for part in parts if isinstance(part, dict)]
+            assert kinds == ["text", "data", "file", "image", "audio", "video"]
+            text, data, file, image, audio, _ = (part for part in parts if isinstance(part, dict))
+            assert text["text"] == "## 价格对比结果"
+            assert data["data"] == {"jd": {"price": 299}}
+            for part, kind in ((file, "file"), (image, "image")):
+                inner = part[kind]
+                assert isinstance(inner, dict)
+                assert str(inner["uri"]).startswith(f"aios-artifact:{told['id']}/")
+                assert "blob" not in inner
+            assert isinstance(file["file"], dict)
+            assert (file["file"]["size"], file["file"]["mime_type"]) == (6, "text/plain")
+            assert isinstance(audio["audio"], dict)
+            assert audio["audio"]["duration_ms"] == 5
+            expected = ("## 价格对比结果".encode(), None, b"report", PNG, b"RIFF", b"ftyp")
+            for index, content in enumerate(expected):
+                reply = await aios.reply("artifact.open", {"artifact_id": told["id"], "part": index})
+                (descriptor,) = reply.fds
+                read = os.read(descriptor, 4096)
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    os.write(descriptor, b"x")
+                os.close(descriptor)
+                assert content is None or read == content
+                assert reply.body["size"] == len(read)
+            error = await aios.refused("artifact.open", {"artifact_id": told["id"], "part": 6})
+            assert (error.kind.value.code, error.field) == (-32602, "part")
+
+    play(scenario())
+
+
+def test_a_key_again_is_the_next_version_or_more_of_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            _, found = await produced(
+                aios,
+                {"key": "k", "name": "n", "parts": [{"text": "1"}]},
+                {"key": "k", "name": "n", "parts": [{"text": "2"}]},
+                {"key": "k", "name": "n", "parts": [{"text": "3"}], "append": True},
+                {"name": "other", "parts": []},
+            )
+            assert len(found) == 2
+            assert found[0]["metadata"] == {"source_task": found[0]["metadata"]["source_task"], "version": 3}  # type: ignore[index,call-overload]
+            assert [part["text"] for part in found[0]["parts"]] == ["2", "3"]  # type: ignore[index,union-attr,call-overload]
+
+    play(scenario())
+
+
+def test_what_is_too_much_is_refused_and_said_and_the_task_runs_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            aios.settings.current = replace(
+                aios.settings.current, artifact_max_bytes=10_000, artifact_quota_bytes=20_000
+            )
+
+            async def program(run: FakeRun) -> None:
+                await run.go()
+                run.say("artifact", {"key": "big", "parts": [{"file": {"blob": run.blob(b"x" * 10_001)}}]})
+                run.say("artifact", {"key": "one", "parts": [{"file": {"blob": run.blob(b"1" * 9_000)}}]})
+                run.say("artifact", {"key": "two", "parts": [{"file": {"blob": run.blob(b"2" * 9_000)}}]})
+                run.say("artifact", {"key": "three", "parts": [{"file": {"blob": run.blob(b"3" * 9_000)}}]})
+                run.say("artifact", {"key": "text", "parts": [{"text": "t" * 9_000}]})
+                run.end(0)
+
+            aios.launcher.program = program
+            task = await aios.create()
+            assert (await aios.ended(task)).status == "completed"
+            found = (await aios.invoke("artifact.list", {"task_id": task}))["artifacts"]
+            assert isinstance(found, list)
+            by_name = {str(one["name"]): one for one in found if isinstance(one, dict)}
+            assert set(by_name) == {"big", "one", "two", "three"}
+            for name, word in (("big", "artifact_max_bytes"), ("three", "artifact_quota_bytes")):
+                assert word in str(by_name[name]["parts"])
+                error = await aios.refused("artifact.open", {"artifact_id": by_name[name]["id"]})
+                assert error.kind.value.code == -32109
+            told = [event.payload for event in await aios.log(task) if event.payload.get("level") == "warning"]
+            assert len(told) == 1
+            assert "text" in str(told[0]["message"])
+            used = await aios.database.read(
+                lambda db: db.execute("SELECT size FROM artifact_usage WHERE uid = 1000").fetchone()[0]
+            )
+            assert used == 18_000
+            aios.settings.current = replace(aios.settings.current, artifact_quota_bytes=1 << 40)
+            pieces: list[JsonObject] = [
+                {"key": "grows", "parts": [{"text": "x" * 200_000}], "append": True} for _ in range(8)
+            ]
+            _, grown = await produced(aios, *pieces)
+            assert isinstance(grown[0]["size"], int)
+            assert MAX_INLINE - 200_000 < grown[0]["size"] <= MAX_INLINE
+
+    play(scenario())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {}, {"parts": "no"}, {"parts": [1, None, "x", []]}, {"parts": [{"file": {"path": "../x"}}]},
+        {"parts": [{"file": "x"}]}, {"parts": [{"file": {"blob": {"offset": -1, "size": 1, "sha256": "0" * 64}}}]},
+        {"parts": [{"file": {"blob": {"offset": 0, "size": 1, "sha256": "../../etc/passwd"}}}]},
+        {"parts": [{"image": {"blob": {"offset": 0, "size": 1 << 40, "sha256": "0" * 64}}}]},
+        {"key": 5, "name": ["x"], "type": None, "parts": [{"text": {"a": 1}}]}, {"key": "\u202e", "name": "\0"},
+    ],
+)  # fmt: skip
+def test_nonsense_harms_nobody(tmp_path: Path, payload: JsonObject) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            task, found = await produced(aios, payload)
+            assert (await aios.task(task)).status == "completed"
+            for one in found:
+                reply = None
+                if one["parts"]:
+                    try:
+                        reply = await aios.reply("artifact.open", {"artifact_id": one["id"]})
+                    except Exception as error:  # noqa: BLE001  which kind is looked at
+                        assert getattr(error, "kind", None) is not None, error
+                for descriptor in reply.fds if reply else ():
+                    os.close(descriptor)
+
+    play(scenario())
+
+
+def test_content_that_is_not_what_its_digest_says_is_not_kept(tmp_path: Path) -> None:
+    source = tmp_path / "blobs"
+    source.write_bytes(b"abc")
+    store = BlobStore(tmp_path / "store")
+    for offset, size, digest in ((0, 3, "0" * 64), (0, 4, "0" * 64), (5, 1, "0" * 64), (0, 3, "ABC"), (0, 3, "x" * 64)):
+        with pytest.raises(BlobError):
+            store.take(source, offset, size, digest)
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
