@@ -126,7 +126,8 @@ def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[st
         return {"type": "data", "data": {"value": part}}, len(jsontext.dump(part).encode())
     holder, blob = part[kind], _blob(part)
     if blob is None or not isinstance(holder, Mapping):
-        return {"type": kind, kind: holder}, len(jsontext.dump(holder).encode())
+        content = holder if isinstance(holder, str) else jsontext.dump(holder)
+        return {"type": kind, kind: holder}, len(content.encode())
     inner: dict[str, JsonValue] = {name: value for name, value in holder.items() if name not in ("blob", "path")}
     inner.update(uri=f"aios-artifact:{artifact_id}/{index}", size=blob[1], sha256=blob[2])
     return {"type": kind, kind: inner}, blob[1]
