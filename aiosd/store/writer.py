@@ -32,11 +32,12 @@ _log = logging.getLogger(__name__)
 class Transaction:
     """What a writing function works on; valid until the function returns."""
 
-    __slots__ = ("_connection", "items")
+    __slots__ = ("_at_end", "_connection", "items")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Only the writer makes these."""
         self._connection: sqlite3.Connection | None = connection
+        self._at_end: dict[str, Callable[[Transaction], None]] = {}
         self.items: list[object] = []
 
     @property
@@ -57,6 +58,16 @@ class Transaction:
     def emit(self, item: object) -> None:
         """Hand `item` to the commit listeners once, and only if, this function's work is committed."""
         self.items.append(item)
+
+    def at_end(self, key: str, work: Callable[[Transaction], None]) -> None:
+        """Do `work` once all else in this transaction is done, once for each `key`: it sees what the whole comes to."""
+        self._at_end[key] = work
+
+    def complete(self) -> None:
+        """Called by the writer, inside the savepoint: what was put off to the end."""
+        while self._at_end:
+            work = self._at_end.pop(next(iter(self._at_end)))
+            work(self)
 
     def end(self) -> None:
         """Called by the writer: from here on the transaction cannot be used."""
@@ -119,23 +130,6 @@ class _TransactionLost(Exception):
 Settled: TypeAlias = Callable[[list[Queued], list[object]], None]
 
 
-class Writer:
-    """The writer thread. `settled(jobs, items)` is called on the loop after each commit or failure, in order."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        loop: asyncio.AbstractEventLoop,
-        settled: Settled,
-        seal: Seal | None = None,
-    ) -> None:
-        """Takes over `connection` and closes it at the end. The thread starts with `start`."""
-        self._connection = connection
-        self._loop = loop
-        self._settled = settled
-        self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
-        self._ending = False
-        self._ended = loop.create_future()
 class Seal(Protocol):
     """Something that belongs to every commit (`audit_seal.AuditSeal`); called in the writer thread."""
 
@@ -149,13 +143,30 @@ class Seal(Protocol):
         """The writer has ended."""
 
 
+class Writer:
+    """The writer thread. `settled(jobs, items)` is called on the loop after each commit or failure, in order."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        loop: asyncio.AbstractEventLoop,
+        settled: Settled,
+        seal: Seal | None = None,
+    ) -> None:
+        """Takes over `connection` and closes it at the end. The thread starts with `start`."""
+        self._connection = connection
+        self._seal = seal
+        self._loop = loop
+        self._settled = settled
+        self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
+        self._ending = False
+        self._ended = loop.create_future()
         # Not a daemon thread: the interpreter waits for the last COMMIT.
         self._thread = threading.Thread(target=self._run, name="store-writer")
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-        self._seal = seal
 
     def submit(self, job: Queued) -> None:
         """Queue a job. Bounding the queue is the caller's part."""
@@ -174,6 +185,8 @@ class Seal(Protocol):
             self._finish()
         finally:
             self._connection.close()
+            if self._seal is not None:
+                self._seal.close()
             self._on_loop(self._tell_ended)
 
     def _take(self) -> list[Queued]:
@@ -185,8 +198,6 @@ class Seal(Protocol):
                 batch.append(job)
                 if len(batch) == MAX_BATCH:
                     return batch
-            if self._seal is not None:
-                self._seal.close()
                 job = self._queue.get_nowait()
             self._ending = True
         return batch
@@ -219,10 +230,14 @@ class Seal(Protocol):
             done.append(job)
             self._one(job, items)
         try:
+            if self._seal is not None:
+                self._seal.before_commit(self._connection)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             raise _TransactionLost(failure_of(error) or StoreFailure.IO, error) from error
+        if self._seal is not None:
+            self._seal.after_commit()
 
     def _one(self, job: Queued, items: list[object]) -> None:
         """Run one job inside its savepoint."""
@@ -230,14 +245,11 @@ class Seal(Protocol):
         try:
             self._connection.execute("SAVEPOINT job")
             job.run(transaction)
-            if self._seal is not None:
-                self._seal.before_commit(self._connection)
+            transaction.complete()
             self._connection.execute("RELEASE job")
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller and not to this thread
             self._undo(error)
             job.fail(translated(error))
-        if self._seal is not None:
-            self._seal.after_commit()
         else:
             items.extend(transaction.items)
         finally:
