@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,16 @@ from aiosd.auth.polkit import PolkitAuthority
 from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
-from aiosd.core import clock, secrets
+from aiosd.core import clock, secrets, stops
 from aiosd.core.artifacts import BlobStore
+from aiosd.core.audit_operations import AuditOperations
+from aiosd.core.audit_trail import AuditTrail
 from aiosd.core.authorization import Authorizer
 from aiosd.core.content_operations import ContentOperations
 from aiosd.core.control import Control
 from aiosd.core.creation import Creation
+from aiosd.core.emergency import Emergency
+from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
 from aiosd.core.manager import Manager
 from aiosd.core.protocol_operations import ProtocolOperations
@@ -40,12 +44,14 @@ from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
 from aiosd.core.webhook_operations import WebhookOperations
 from aiosd.hooks.delivery import Deliverer
+from aiosd.journal import AuditJournal, Journal
 from aiosd.notify import ServiceManager
 from aiosd.rpc.server import RpcDoor, Speech
 from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.run.client import LauncherClient, LauncherError
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
 from aiosd.run.notify import passed
+from aiosd.store.audit_key import AuditKeyError
 from aiosd.store.database import Database, StoreError
 
 if TYPE_CHECKING:
@@ -88,9 +94,7 @@ class Daemon:
         await self._read_configuration()
         path = self._state / "aiosd.db"
         async with AsyncExitStack() as stack:
-            database = await stack.enter_async_context(Database.open(path))
-            self._say(database)
-            database.on_commit(self._hub.publish)
+            database, trail = await self._open_store(stack, path)
             vault = await asyncio.to_thread(secrets.load, self._state)
             deliverer = Deliverer(database, vault, self._settings)
             self._hub.listen(deliverer.heard)
@@ -102,7 +106,9 @@ class Daemon:
             scheduler = Scheduler(database, self._registry, self._settings, boot_id, supervision.launch)
             self._scheduler = scheduler
             self._hub.listen(scheduler.heard)
-            authorizer = Authorizer(PolkitAuthority(BusPolkit(bus)))
+            authorizer = Authorizer(PolkitAuthority(BusPolkit(bus)), record=trail.answered)
+            emergency = Emergency(database, launcher, supervision, self._settings, self._state / stops.FILE)
+            await emergency.begin()
             manager = Manager(
                 self._hub,
                 [
@@ -114,6 +120,8 @@ class Daemon:
                     ContentOperations(database, authorizer, blobs, self._launcher_state),
                     SubscriptionOperations(database, authorizer),
                     ProtocolOperations(self._settings),
+                    AuditOperations(database, authorizer, trail),
+                    EmergencyOperations(authorizer, emergency, self._settings, scheduler),
                     WebhookOperations(database, authorizer, self._settings, vault, deliverer.wake),
                     ServiceOperations(
                         database, self._registry, authorizer, self._settings, launcher, path, self._reload
@@ -127,7 +135,8 @@ class Daemon:
             self._handle_signals(group)
             group.create_task(supervision.run())
             group.create_task(deliverer.run())
-            group.create_task(self._recover_and_schedule(recoverer, scheduler))
+            group.create_task(trail.run(self._settings))
+            group.create_task(self._recover_and_schedule(recoverer, emergency, scheduler))
             group.create_task(self._manager.feed_watchdog(database))
             group.create_task(self._end_with(bus))
             await self._first_recovery()
@@ -149,6 +158,17 @@ class Daemon:
             queue_size=lambda: self._settings.current.event_queue_size,
         )  # fmt: skip
 
+    async def _open_store(self, stack: AsyncExitStack, path: Path) -> tuple[Database, AuditTrail]:
+        """The database, its commits signed, its events heard, its audit records copied to the journal."""
+        trail = await AuditTrail.open(self._state)
+        database = await stack.enter_async_context(Database.open(path, seal=trail.seal))
+        self._say(database)
+        journal = stack.enter_context(closing(Journal()))
+        database.on_commit(self._hub.publish)
+        database.on_commit(AuditJournal(journal).committed)
+        await trail.begin(database)
+        return database, trail
+
     async def _first_recovery(self) -> None:
         """Callers should find recovered tasks; but a launcher that is away does not keep them out for ever."""
         try:
@@ -157,7 +177,7 @@ class Daemon:
         except TimeoutError:
             _log.warning("Serving before recovery is done: the launcher does not answer")
 
-    async def _recover_and_schedule(self, recoverer: Recoverer, scheduler: Scheduler) -> None:
+    async def _recover_and_schedule(self, recoverer: Recoverer, emergency: Emergency, scheduler: Scheduler) -> None:
         warned = False
         while True:
             try:
@@ -169,6 +189,7 @@ class Daemon:
                     warned = True
                 await asyncio.sleep(RECOVERY_RETRY)
         self._recovered.set()
+        await emergency.enforce()
         await scheduler.run()
 
     def _handle_signals(self, group: asyncio.TaskGroup) -> None:
@@ -261,6 +282,6 @@ def main() -> None:
         if status:
             _log.error("%s", first)
         sys.exit(status)
-    except* (NameTakenError, StoreError, secrets.SecretError) as errors:
+    except* (NameTakenError, AuditKeyError, StoreError, secrets.SecretError) as errors:
         _log.error("%s", errors.exceptions[0])
         sys.exit(1)

@@ -54,6 +54,8 @@ class Access(StrEnum):
     """The caller's own connection-bound things (subscriptions)."""
     MANAGE = "manage"
     """Changes the service itself."""
+    OWN_OR_MANAGE = "own-or-manage"
+    """Concerns one user as a whole: that user; others and the machine need manage."""
     WEBHOOK = "webhook"
     """Makes the service call out over the network about a task."""
 
@@ -70,6 +72,8 @@ def required_action(access: Access, *, own: bool = False, level: Level | None = 
         return None if own else Action.VIEW_OTHERS
     if access is Access.CONTROL:
         return None if own else Action.CONTROL_OTHERS
+    if access is Access.OWN_OR_MANAGE:
+        return None if own else Action.MANAGE
     if access is Access.WEBHOOK:
         return Action.SUBSCRIBE_WEBHOOK
     return Action.MANAGE

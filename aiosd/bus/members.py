@@ -99,6 +99,10 @@ def _whole(body: JsonObject) -> tuple[BusValue, ...]:
     return (dump(body),)
 
 
+def _fingerprint(body: JsonObject) -> tuple[BusValue, ...]:
+    return (text_of(body, "fingerprint"),)
+
+
 def _descriptor(body: JsonObject) -> tuple[BusValue, ...]:
     del body
     return (0,)
@@ -221,6 +225,20 @@ _WEBHOOK = {
     "retry_delay_ms": Option("t", ("retry_policy", "retry_delay_ms")),
 }
 
+_UID = {"uid": Option("u", ("uid",))}
+_AUDIT = {
+    "task_id": Option("s", ("filter", "task_id")),
+    "kind": Option("s", ("filter", "kind")),
+    "start_time": Option("t", ("filter", "start_time"), Reading.TIME),
+    "end_time": Option("t", ("filter", "end_time"), Reading.TIME),
+    "uid": Option("u", ("filter", "uid")),
+    "all_users": Option("b", ("filter", "all_users")),
+    "after": Option("t", ("after",)),
+    "limit": Option("u", ("limit",)),
+    "proof": Option("b", ("proof",)),
+}
+
+_SCOPE = Argument("scope", text_argument)
 _TASK_ID = Argument("task_id", text_argument)
 _CAPABILITY = Argument("capability_id", text_argument)
 _ARTIFACT = Argument("artifact_id", text_argument)
@@ -263,6 +281,10 @@ _ROWS = (
     Member(MANAGER, "OpenArtifact", "artifact.open", _descriptor, (_ARTIFACT, Argument("part", _number))),
     Member(MANAGER, "Reload", "service.reload", _nothing, (), _NO_OPTIONS),
     Member(MANAGER, "GetStatus", "service.status", _whole),
+    Member(MANAGER, "QueryAudit", "audit.query", _whole, (), _AUDIT),
+    Member(MANAGER, "RotateAuditKey", "audit.rotate_key", _fingerprint, (), _NO_OPTIONS),
+    Member(MANAGER, "Emergency", "emergency.stop", _whole, (_SCOPE,), {**_UID, "reason": Option("s", ("reason",))}),
+    Member(MANAGER, "LiftEmergency", "emergency.lift", _nothing, (_SCOPE,), _UID),
     Member(
         MANAGER,
         "SubscribeWebhook",

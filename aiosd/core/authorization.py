@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from aiosd.auth.caller import Caller
     from aiosd.model.task import Task
 
+    Recorder = Callable[[Caller, Action, Decision, Mapping[str, str]], Awaitable[None]]
+
 _NO_TASK = "there is no such task, or it is another user's"
 
 
@@ -35,9 +37,10 @@ class Answer:
 class Authorizer:
     """Asks the authority, and says no in the error table's words."""
 
-    def __init__(self, authority: Authority, prompts: Prompts | None = None) -> None:
-        """`authority`: polkit, or a stand-in of a test."""
+    def __init__(self, authority: Authority, prompts: Prompts | None = None, *, record: Recorder | None = None) -> None:
+        """`authority`: polkit, or a stand-in of a test. `record`: puts its answers into the audit trail."""
         self._authority = authority
+        self._record = record
         self._prompts = prompts or Prompts()
 
     async def look(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
@@ -68,10 +71,14 @@ class Authorizer:
 
     async def decide(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
         """What the authority says; a person is asked only where it must be and may be."""
-        decision = await self.look(caller, action, details)
-        if decision is not Decision.CHALLENGE or not caller.interactive:
-            return decision
-        return (await self.ask_person(caller, action, details)).decision
+        answer = Answer(await self.look(caller, action, details))
+        if answer.decision is Decision.CHALLENGE and caller.interactive:
+            answer = await self.ask_person(caller, action, details)
+        # Not each look at other people's tasks that nobody was asked about: a stranger could fill the trail with them.
+        told = answer.person or (answer.decision is not Decision.CHALLENGE and action is not Action.VIEW_OTHERS)
+        if self._record is not None and told and not caller.is_root:
+            await self._record(caller, action, answer.decision, details)
+        return answer.decision
 
     async def require(self, caller: Caller, action: Action | None, details: Mapping[str, str]) -> None:
         """Return when allowed; otherwise raise the refusal."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import clock
 from aiosd.model import machine
 from aiosd.model.event import Event, Kind, Source, StateChange
+from aiosd.model.redact import redacted
 from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.store import journal, tasks
 from aiosd.store.audit import append_audit
@@ -56,8 +57,13 @@ def audit(transaction: Transaction, task: Task, kind: str, actor: str, details: 
     )
 
 
-def record_new(transaction: Transaction, task: Task, *, source: Source, actor: str) -> Task:
-    """Store a task that is new: row, first history entry, `task.created`, audit."""
+def record_new(
+    transaction: Transaction, task: Task, *, source: Source, actor: str, schema: JsonObject | None
+) -> Task:  # fmt: skip
+    """Store a task that is new: row, first history entry, `task.created`, audit.
+
+    `schema`: of the arguments; what it calls a secret is not shown in the audit.
+    """
     sequence = tasks.insert(transaction, task)
     stored = replace(task, sequence=sequence)
     journal.append_history(
@@ -69,7 +75,7 @@ def record_new(transaction: Transaction, task: Task, *, source: Source, actor: s
         change=StateChange(None, task.status, task.phase),
     )  # fmt: skip
     details: dict[str, JsonValue] = {
-        "capability_id": task.capability_id, "arguments": task.arguments, "level": task.level.wire,
+        "capability_id": task.capability_id, "arguments": redacted(task.arguments, schema), "level": task.level.wire,
         "creator": task.creator,
     }  # fmt: skip
     audit(transaction, stored, "task.created", actor, details)

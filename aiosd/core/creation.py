@@ -58,6 +58,7 @@ class Creation:
 
     async def create(self, caller: Caller, request: wire.TaskCreate) -> Task:
         """Store a new task for this caller. Raises AiosError, and then nothing was stored."""
+        self._settings.stops.refuse(caller.uid)
         capability = self._registry.require(request.capability_id)
         self._check_request(capability, request)
         earlier = await self._earlier(caller, request)
@@ -70,6 +71,7 @@ class Creation:
 
     async def retry(self, caller: Caller, old: Task, request: wire.TaskRetry) -> Task:
         """Store a new task like `old`, which must be final. Same checks as for a new request."""
+        self._settings.stops.refuse(caller.uid)
         if not old.status.is_final:
             raise AiosError(
                 ErrorKind.INVALID_STATE, f"only a finished task can be run again; this one is {old.status}",
@@ -202,7 +204,10 @@ class Creation:
         if tasks.get(transaction, task.id) is not None:
             raise AiosError(ErrorKind.INVALID_PARAMS, "a task of that name exists", field="options.handle_token")
         _check_links(transaction, task, draft.depends_on)
-        stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{task.uid}")
+        self._settings.stops.refuse(task.uid)
+        capability = self._registry.find(task.capability_id)
+        schema = None if capability is None else capability.input_schema
+        stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{task.uid}", schema=schema)
         dependencies.add(transaction, stored.sequence, draft.depends_on)
         return stored
 

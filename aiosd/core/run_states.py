@@ -16,9 +16,12 @@ from aiosd.core.retry import TASKS_OWN, Escalate, Failure, Retry, after_failure
 from aiosd.core.run_events import merged
 from aiosd.errors import ErrorKind
 from aiosd.manifest import schema
+from aiosd.model import jsontext
+from aiosd.model.audit import AuditKind
 from aiosd.model.event import Kind, Source
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.manifest import Capability, OnFailure, RetryPolicy
+from aiosd.model.redact import redacted
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.model.task import Run, RunState
 from aiosd.store import artifacts, runs, tasks
@@ -62,6 +65,11 @@ def assign(transaction: Transaction, task: Task, boot_id: str) -> Launch:
     after = changes.set_phase(
         transaction, task, phase, boss_type=boss_type, also={"attempt": attempt, "retry_at": None}
     )
+    # Committed before the launcher is asked: what was started is on record, whatever comes of it.
+    details: JsonObject = {
+        "capability_id": task.capability_id, "level": task.level.wire, "attempt": attempt, "run_id": run.id
+    }  # fmt: skip
+    changes.audit(transaction, after, AuditKind.TASK_LAUNCH, "system", details)
     return Launch(after, run)
 
 
@@ -239,8 +247,17 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     details: JsonObject = {
         "status": after.status.value, "reason": after.reason, "elapsed_ms": ((after.ended_at or 0) - started) // 1000
     }  # fmt: skip
-    changes.audit(transaction, after, "task.ended", "system", details)
+    changes.audit(transaction, after, AuditKind.TASK_ENDED, "system", details)
     return after
+
+
+SUMMARY_LENGTH = 500
+"""Characters of a result that its audit record shows."""
+
+
+def result_summary(result: JsonObject | None) -> str | None:
+    """The beginning of a result's JSON, without its secrets."""
+    return None if result is None else jsontext.dump(redacted(result))[:SUMMARY_LENGTH]
 
 
 def requeue(transaction: Transaction, run_id: str, message: str, reason: Reason) -> Task | None:

@@ -122,7 +122,7 @@ class Scheduler:
         launches = []
         for task_id in decision.start:
             task = tasks.get(transaction, task_id)
-            if task is None:
+            if task is None or self._settings.stops.covers(task.uid):
                 continue
             capability = self._registry.find(task.capability_id)
             if capability is None:

@@ -94,6 +94,7 @@ class ServiceOperations:
                 "max_tasks_per_tool": config.max_tasks_per_tool,
                 "max_queue_size": config.max_queue_size,
             },
+            "emergency": self._settings.stops.view(),
             "capabilities": len(self._registry.all()),
             "problems": self._problems(),
             "store": await self._store(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from aiosd.core.stops import Stops
 
 if TYPE_CHECKING:
     from aiosd.config import Config
@@ -17,6 +19,10 @@ MAX_TOGETHER_BYTES = 120 * 1024
 
 @dataclass(slots=True)
 class Settings:
-    """Read `current` where a value is needed, every time: a reload then reaches everyone."""
+    """Read `current` where a value is needed, every time: a reload then reaches everyone.
+
+    `stops`: emergency stops, which no configuration lifts.
+    """
 
     current: Config
+    stops: Stops = field(default_factory=Stops)

@@ -116,7 +116,7 @@ class Supervision:
         self._spawn(self._guarded(self._given_up(watch, run, reason, message), watch))
 
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
-        watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory)
+        watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory, run.uid)
         watch.offset = watch.stored = run.events_offset
         self.watches[run.task_id] = watch
         return watch
@@ -175,6 +175,9 @@ class Supervision:
         watch.control = control
         if watch.stopping:
             return  # canceled since the commit: the program need not start
+        if self._settings.stops.covers(watch.uid):
+            await self.request_stop(watch, "emergency")
+            return
         fields: JsonObject = {
             "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt, "metadata": task.metadata
         }  # fmt: skip

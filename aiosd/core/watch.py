@@ -22,12 +22,13 @@ STOP_MARGIN = 2.0
 
 @dataclass(slots=True)
 class Watch:
-    """A live run. `kill_at`, `deadline_at`: seconds on the boot clock. `offset`, `stored`: see core/intake.py."""
+    """A live run, of the user `uid`. `kill_at`, `deadline_at`: seconds on the boot clock. `offset`, `stored`: see core/intake.py."""
 
     run_id: str
     task_id: str
     capability: Capability | None
     directory: Path
+    uid: int = -1
     control: ControlChannel | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)

@@ -26,12 +26,15 @@ class AuditKind(StrEnum):
     TASK_INPUT = "task.input"
     TASK_CANCEL = "task.cancel"
     PERMISSION_ANSWERED = "permission.answered"
-    GRANT_MADE = "grant.made"
-    GRANT_USED = "grant.used"
-    GRANT_REVOKED = "grant.revoked"
+    PERMISSION_DENIED = "permission.denied"
+    PERMISSION_GRANTED = "permission.granted"
+    PERMISSION_USED = "permission.used"
+    PERMISSION_REVOKED = "permission.revoked"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_ANSWERED = "approval.answered"
     POLICY_RELOADED = "policy.reloaded"
+    WEBHOOK_REGISTERED = "webhook.registered"
+    WEBHOOK_REMOVED = "webhook.removed"
     EMERGENCY_STOPPED = "emergency.stopped"
     EMERGENCY_LIFTED = "emergency.lifted"
     AUDIT_KEY = "audit.key"
@@ -49,12 +52,15 @@ MESSAGE_IDS: dict[str, str] = {
     AuditKind.TASK_INPUT: "d7ab25f0653c4d60b1060b0162c0b6d4",
     AuditKind.TASK_CANCEL: "c8e6011621d54aa18f4b9d3a57d630e1",
     AuditKind.PERMISSION_ANSWERED: "b041f3c7893343caaca9ffcd5fb93009",
-    AuditKind.GRANT_MADE: "4b4706a9172446df821e0999607edad5",
-    AuditKind.GRANT_USED: "4bf8c8636cee48b7855e90fc2e6e490e",
-    AuditKind.GRANT_REVOKED: "20e212e5ae66478582f35c4ee3f16a7e",
+    AuditKind.PERMISSION_GRANTED: "4b4706a9172446df821e0999607edad5",
+    AuditKind.PERMISSION_USED: "4bf8c8636cee48b7855e90fc2e6e490e",
+    AuditKind.PERMISSION_REVOKED: "20e212e5ae66478582f35c4ee3f16a7e",
     AuditKind.APPROVAL_REQUESTED: "c1e375dd96c14df1a29cdba557210516",
     AuditKind.APPROVAL_ANSWERED: "f3c83fd8c3b84c3bbded5e69fa51ce10",
     AuditKind.POLICY_RELOADED: "164220b6ade546868a144972f6625e9f",
+    AuditKind.PERMISSION_DENIED: "d4ec8fd0566f4adab91550a1961d60fc",
+    AuditKind.WEBHOOK_REGISTERED: "890cf9c50e824df791ca7e825c817187",
+    AuditKind.WEBHOOK_REMOVED: "637d648fa4e64b17a09aca3ec497f665",
     AuditKind.EMERGENCY_STOPPED: "42546824fd6c431a99be9f878ab767de",
     AuditKind.EMERGENCY_LIFTED: "88d572c6a0d442e6941d3bbb56f74787",
     AuditKind.AUDIT_KEY: "9c48b4df720f497292a6dffe65c3fbc7",
@@ -62,6 +68,33 @@ MESSAGE_IDS: dict[str, str] = {
     AuditKind.AUDIT_DOUBT: "9319332bc25e49fbbb3432ef6b4386ba",
 }
 """The journal's MESSAGE_ID of each kind (sd-journal: a 128-bit number, made once)."""
+
+SENTENCES: dict[str, str] = {
+    AuditKind.TASK_CREATED: "{task} was created by {actor}: {capability_id} ({level})",
+    AuditKind.TASK_STATUS: "{task} went from {old} to {new} ({reason}), by {actor}",
+    AuditKind.TASK_LAUNCH: "{task} is being launched: {capability_id} ({level}), attempt {attempt}",
+    AuditKind.TASK_RETRY: "{task} will be tried again: {reason}",
+    AuditKind.TASK_ENDED: "{task} ended as {status} ({reason}) after {elapsed_ms} ms",
+    AuditKind.TASK_PRIORITY: "{task} got priority {new} instead of {old}, by {actor}",
+    AuditKind.TASK_INPUT: "{task} was given an answer by {actor}",
+    AuditKind.TASK_CANCEL: "{task} is to be canceled, by {actor}: {reason}",
+    AuditKind.PERMISSION_ANSWERED: "permission for {actor}: {capability_id} {decision}",
+    AuditKind.PERMISSION_DENIED: "permission denied to {actor}: {capability_id}",
+    AuditKind.PERMISSION_GRANTED: "{actor} has a grant for {capability_id} ({scope})",
+    AuditKind.PERMISSION_USED: "{actor} used the grant {grant_id} for {capability_id}",
+    AuditKind.PERMISSION_REVOKED: "the grant {grant_id} was revoked by {actor}",
+    AuditKind.APPROVAL_REQUESTED: "{task} waits for the approval {approval_id}",
+    AuditKind.APPROVAL_ANSWERED: "the approval {approval_id} of {task} was answered by {actor}: {decision}",
+    AuditKind.POLICY_RELOADED: "the permission policy was read again by {actor}",
+    AuditKind.WEBHOOK_REGISTERED: "{actor} has the events of {task} sent to a webhook",
+    AuditKind.WEBHOOK_REMOVED: "{actor} has the events of {task} sent to a webhook no more",
+    AuditKind.EMERGENCY_STOPPED: "EMERGENCY STOP by {actor}: {scope}, {stopped} tasks stopped",
+    AuditKind.EMERGENCY_LIFTED: "the emergency stop of {scope} was lifted by {actor}",
+    AuditKind.AUDIT_KEY: "the audit trail is signed with the key {fingerprint} from here on",
+    AuditKind.AUDIT_CUT: "{records} audit records were removed by retention, through number {through}",
+    AuditKind.AUDIT_DOUBT: "THE AUDIT TRAIL MAY HAVE BEEN CHANGED: {reason}",
+}
+"""What each record is in one line; a field that a record has not is shown as a dash."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,3 +308,38 @@ class WebhookRef(Wire):
     """`aios/webhook.resume`."""
 
     webhook_id: Identifier
+
+
+class AuditFilter(Wire):
+    """Which records. Times: RFC 3339. `kind`: a glob such as `task.*`."""
+
+    task_id: Identifier | None = None
+    kind: Annotated[str, StringConstraints(pattern=r"^[a-z_.*?]{1,64}$")] | None = None
+    start_time: Annotated[str, Field(max_length=40)] | None = None
+    end_time: Annotated[str, Field(max_length=40)] | None = None
+    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
+    all_users: bool = False
+
+
+class AuditQuery(Wire):
+    """`aios/audit.query`: records after number `after`. `proof`: with keys and head, for verifying the whole trail."""
+
+    filter: AuditFilter = AuditFilter()
+    after: Annotated[int, Field(ge=0, le=1 << 52)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    proof: bool = False
+
+
+class Emergency(Wire):
+    """`aios/emergency.stop`: of the whole machine, or of one user (the caller when no `uid` is given)."""
+
+    scope: Literal["machine", "user"]
+    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
+    reason: Line = ""
+
+
+class EmergencyLift(Wire):
+    """`aios/emergency.lift`: what was stopped with the same scope may work again."""
+
+    scope: Literal["machine", "user"]
+    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None

@@ -276,7 +276,11 @@ class Broker:
         for run in sorted({*self._runs.runs(), *self._live}):
             record = self._runs.read(run)
             pid = record.pid if record is not None and self._alive(record) else 0
-            rows.append({"run": run, "unit": unit_name(run), "active": run in self._live, "pid": pid})
+            caller = -1 if record is None else record.caller
+            row: JsonObject = {
+                "run": run, "unit": unit_name(run), "active": run in self._live, "pid": pid, "caller": caller
+            }  # fmt: skip
+            rows.append(row)
         return {"runs": rows}, ()
 
     async def _signal(self, body: JsonObject) -> Answer:

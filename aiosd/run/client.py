@@ -99,12 +99,13 @@ class AttachedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One row of `list_runs`. `pid`: 0 when the supervisor is gone."""
+    """One row of `list_runs`. `pid`: 0 when the supervisor is gone. `caller`: whose task it is, -1 when not known."""
 
     run: str
     unit: str
     active: bool
     pid: int
+    caller: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,10 @@ class ControlChannel:
         Raises ConnectionError when the shim is gone, PacketError when the message is larger than a packet.
         """
         await self._socket.send({**(fields or {}), "type": kind, "id": identifier or self.new_id()})
+
+    async def send_raw(self, packet: bytes | bytearray) -> None:
+        """One message that is encoded already, id and all. Raises ConnectionError when the shim is gone."""
+        await self._socket.send_bytes(packet)
 
     async def receive(self) -> JsonObject | None:
         """The next poke, log or exited; None when the shim is gone."""
@@ -297,7 +302,13 @@ class LauncherClient:
         """Every run that has a directory or a scope."""
         rows = (await self._ask(Op.LIST, {})).body.get("runs")
         return [
-            RunInfo(str(row["run"]), str(row["unit"]), row.get("active") is True, _number(row, "pid"))
+            RunInfo(
+                str(row["run"]),
+                str(row["unit"]),
+                row.get("active") is True,
+                _number(row, "pid"),
+                _number(row, "caller"),
+            )
             for row in (rows if isinstance(rows, list) else [])
             if isinstance(row, Mapping)
         ]

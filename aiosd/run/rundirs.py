@@ -26,7 +26,10 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """`run.json`: what the launcher must know of a run after its own restart. `pid`: the shim's."""
+    """`run.json`: what the launcher must know of a run after its own restart. `pid`: the shim's.
+
+    `uid`, `gid`: as whom it runs; `caller`: the uid of who asked for it.
+    """
 
     run: str
     task: str
@@ -37,6 +40,7 @@ class RunRecord:
     boot_id: str
     scratch: str
     pid: int
+    caller: int
 
 
 class RunFiles:
@@ -133,6 +137,7 @@ class RunDirectories:
                 boot_id=str(value["boot_id"]),
                 scratch=str(value["scratch"]),
                 pid=_int(value["pid"]),
+                caller=_int(value["caller"]),
             )
         except (OSError, ValueError, KeyError, JsonTextError):
             return None

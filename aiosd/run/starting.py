@@ -192,7 +192,7 @@ class Starter:
                     os.close(status_write)
             undo.callback(os.close, pidfd)
             undo.callback(_kill, pidfd)
-            self._runs.write(_record(spec, boot_id, pid))
+            self._runs.write(_record(spec, boot_id, pid, request.uid))
             child = await _read_pid(status_read)
             left_out = await self._scope(spec, [pid, child], capability.limits, request)
             undo.pop_all()
@@ -205,7 +205,7 @@ class Starter:
         return await self._units.start_scope(spec.unit, description, pids, properties)
 
 
-def _record(spec: ShimSpec, boot_id: str, pid: int) -> RunRecord:
+def _record(spec: ShimSpec, boot_id: str, pid: int, caller: int) -> RunRecord:
     return RunRecord(
         run=spec.run,
         task=spec.task,
@@ -216,6 +216,7 @@ def _record(spec: ShimSpec, boot_id: str, pid: int) -> RunRecord:
         boot_id=boot_id,
         scratch=spec.view.scratch,
         pid=pid,
+        caller=caller,
     )
 
 

@@ -175,7 +175,7 @@ def public_keys(db: Executor) -> list[PublicKey]:
     return [PublicKey(*row) for row in rows]
 
 
-def adopt(transaction: Transaction, keys: Sequence[SigningKey], *, now: int) -> bool:
+def adopt(transaction: Transaction, keys: Sequence[SigningKey], *, now: int, actor: str = "system") -> bool:
     """Record that `keys[0]` signs from here on, endorsed by the key before when that is among `keys`.
 
     Whether anything had to be recorded.
@@ -192,7 +192,7 @@ def adopt(transaction: Transaction, keys: Sequence[SigningKey], *, now: int) -> 
         (current.id, current.public, now, None if endorser is None else endorser.id, endorsement),
     )
     append_audit(
-        transaction, time=now, uid=None, actor="system", kind=AuditKind.AUDIT_KEY, task_id=None,
+        transaction, time=now, uid=None, actor=actor, kind=AuditKind.AUDIT_KEY, task_id=None,
         details={
             "fingerprint": current.id, "public": base64.b64encode(current.public).decode(), "before": before,
             "endorsed": endorser is not None,

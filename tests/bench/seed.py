@@ -35,7 +35,7 @@ def _finished(transaction: Transaction) -> None:
         status=Status.PENDING, phase=Phase.QUEUED, priority=Priority.NORMAL, created_at=moment, updated_at=moment,
         creator={"uid": 0, "subject": ":1.1"}, retry_max=1, retry_delay_ms=1000,
     )  # fmt: skip
-    stored = changes.record_new(transaction, task, source=Source.USER, actor="uid:0")
+    stored = changes.record_new(transaction, task, source=Source.USER, actor="uid:0", schema=None)
     run = run_states.assign(transaction, stored, BOOT).run
     running = run_states.mark_running(transaction, run.id, {"unit": f"aios-task-{run.id}.scope"})
     if running is None:

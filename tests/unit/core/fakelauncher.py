@@ -249,7 +249,7 @@ class FakeLauncher(LauncherClient):
 
     async def list_runs(self) -> list[RunInfo]:
         self._call("list", "")
-        return [RunInfo(name, unit_name(name), run.active, 4711) for name, run in self.runs.items()]
+        return [RunInfo(name, unit_name(name), run.active, 4711 if run.active else 0, run.request.uid) for name, run in self.runs.items()]
 
     async def signal(self, run: str, name: str) -> None:
         self._call(f"signal {name}", run)

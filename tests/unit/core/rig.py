@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 from aiosd.auth.caller import BusSubject, Caller
 from aiosd.auth.decision import Decision
 from aiosd.config import Config
+from aiosd.core import stops
 from aiosd.core.artifacts import BlobStore
+from aiosd.core.audit_operations import AuditOperations
+from aiosd.core.audit_trail import AuditTrail
 from aiosd.core.authorization import Authorizer
 from aiosd.core.content_operations import ContentOperations
 from aiosd.core.control import Control
 from aiosd.core.creation import Creation
+from aiosd.core.emergency import Emergency
+from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
 from aiosd.core.manager import Handlers, Manager
 from aiosd.core.operations import OPERATIONS
@@ -214,7 +219,9 @@ async def daemon(
     if not (manifests / f"{PLAIN}.toml").exists():
         (manifests / f"{PLAIN}.toml").write_text(manifest(PLAIN, OPEN))
     path = root / "aiosd.db"
-    async with Database.open(path) as database:
+    trail = await AuditTrail.open(root)
+    async with Database.open(path, seal=trail.seal) as database:
+        await trail.begin(database)
         settings = Settings(config or Config(schedule_interval=30.0))
         registry = Registry((manifests,), owner=os.getuid())
         await registry.load()
@@ -224,13 +231,17 @@ async def daemon(
         supervision = Supervision(database, launcher, registry, settings, blobs, launcher.state)
         scheduler = Scheduler(database, registry, settings, boot, supervision.launch)
         hub.listen(scheduler.heard)
-        authorizer = Authorizer(authority)
+        authorizer = Authorizer(authority, record=trail.answered)
+        emergency = Emergency(database, launcher, supervision, settings, root / stops.FILE)
+        await emergency.begin()
         groups: list[Handlers] = [
             TaskOperations(database, hub, authorizer, Creation(database, registry, authorizer, settings),
                            Control(database, supervision), scheduler),
             ContentOperations(database, authorizer, blobs, launcher.state),
             SubscriptionOperations(database, authorizer),
             ProtocolOperations(settings),
+            AuditOperations(database, authorizer, trail),
+            EmergencyOperations(authorizer, emergency, settings, scheduler),
             ServiceOperations(database, registry, authorizer, settings, launcher, path, registry.load),
         ]  # fmt: skip
         manager = Manager(hub, [*groups, Elsewhere(groups)])
@@ -243,6 +254,7 @@ async def daemon(
             await asyncio.sleep(0)
             if recover:
                 await recoverer.run()
+                await emergency.enforce()
             if schedule:
                 working.append(group.create_task(scheduler.run()))
             try:
