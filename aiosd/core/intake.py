@@ -17,7 +17,8 @@ from aiosd.core.durable import write_durably
 from aiosd.core.reading import log_growth
 from aiosd.core.run_events import WITHOUT_EFFECT, Batch
 from aiosd.run import records
-from aiosd.run.records import READ_MAX, RunEventType
+from aiosd.run.eventfile import LINE_MAX
+from aiosd.run.records import RunEventType
 from aiosd.store import artifacts, runs, tasks
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from aiosd.model.task import Run
     from aiosd.run.records import RunEvent
     from aiosd.store.database import Database
+
+BATCH_BYTES = 2 * LINE_MAX
+"""Bytes of events applied in one transaction at most, about: others wait for the writer meanwhile."""
 
 _ANSWERS = frozenset({RunEventType.PAUSED, RunEventType.CAN_PAUSE, RunEventType.CAN_CANCEL})
 
@@ -51,7 +55,7 @@ class Intake:
         """Apply everything that the run has written so far. Raises OSError when it cannot be read."""
         while True:
             begin = watch.offset
-            events, end = await asyncio.to_thread(records.read_events, watch.directory / "events", begin)
+            events, end = await asyncio.to_thread(records.read_events, watch.directory / "events", begin, BATCH_BYTES)
             if end == begin:
                 break
             await self._apply(watch, events, end)
@@ -59,7 +63,7 @@ class Intake:
             for event in events:
                 if event.type in _ANSWERS:
                     watch.answered(event.payload)
-            if end - begin < READ_MAX // 2:
+            if end - begin < BATCH_BYTES - LINE_MAX:
                 break  # that was all: what is appended from now on is told by another poke
         await self.tell_log_growth(watch)
 
@@ -67,7 +71,7 @@ class Intake:
         if all(event.type in WITHOUT_EFFECT for event in events):
             return
         batch = Batch(
-            watch.stored, end, events, await self._take_blobs(watch, events),
+            watch.stored, end, newest_progress(events), await self._take_blobs(watch, events),
             self._settings.current.artifact_quota_bytes,
         )  # fmt: skip
         await write_durably(self._database, partial(run_events.apply, run_id=watch.run_id, batch=batch))
@@ -108,3 +112,15 @@ class Intake:
 def _usage(db: tasks.Executor, task_id: str) -> tuple[int, int]:
     task = tasks.get(db, task_id)
     return (0, 0) if task is None else (task.uid, artifacts.used_bytes(db, task.uid))
+
+
+def newest_progress(events: Sequence[RunEvent]) -> list[RunEvent]:
+    """Without each progress that the next event replaces: what a program says faster than it is read need not be
+    kept, as long as its last word is."""
+    following = [*events[1:], None]
+    return [event for event, after in zip(events, following, strict=True) if not (_only(event) and _only(after))]
+
+
+def _only(event: RunEvent | None) -> bool:
+    """Whether it says nothing but how far the program has come."""
+    return event is not None and event.type is RunEventType.PROCESSING and event.payload.keys() == {"progress"}

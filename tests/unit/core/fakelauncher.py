@@ -57,6 +57,10 @@ class FakeRun:
     log: dict[str, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
     events: EventFile | None = None
 
+    def is_frozen(self) -> bool:
+        """Whether the launcher holds it."""
+        return self.frozen
+
     async def _message(self) -> tuple[str, JsonObject]:
         loop = asyncio.get_running_loop()
         while True:
@@ -249,7 +253,10 @@ class FakeLauncher(LauncherClient):
 
     async def list_runs(self) -> list[RunInfo]:
         self._call("list", "")
-        return [RunInfo(name, unit_name(name), run.active, 4711 if run.active else 0, run.request.uid) for name, run in self.runs.items()]
+        return [
+            RunInfo(name, unit_name(name), run.active, 4711 if run.active else 0, run.request.uid)
+            for name, run in self.runs.items()
+        ]
 
     async def signal(self, run: str, name: str) -> None:
         self._call(f"signal {name}", run)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from tests.unit.core.fakelauncher import FakeRun, exits_at_once
 from tests.unit.core.rig import Config, core, eventually, manifest, play
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+
+    from aiosd.model.jsontext import JsonObject
 
 COOPERATIVE = "test.cooperative.run"
 STUBBORN = "test.stubborn.run"
@@ -43,7 +45,7 @@ async def polite(run: FakeRun) -> None:
 async def question(run: FakeRun) -> None:
     """Asks one, and returns what it is told."""
     await run.go()
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    schema: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     run.say("task_interaction", {"interaction": 1, "prompt": "how many?", "schema": schema})
     answer = await run.hear("input")
     run.say("task_completion", {"result": {"was": answer["input"]}})
@@ -268,11 +270,11 @@ def test_freeze_and_thaw(tmp_path: Path) -> None:
             await aios.until(task, "running")
             assert (await aios.invoke("task.pause", {"task_id": task}))["status"] == "paused"
             (run,) = aios.launcher.made(task)
-            assert run.frozen
+            assert run.is_frozen()
             error = await aios.refused("task.pause", {"task_id": task})
             assert error.kind.value.code == -32108
             assert (await aios.invoke("task.resume", {"task_id": task}))["status"] == "working"
-            assert not run.frozen
+            assert not run.is_frozen()
             error = await aios.refused("task.resume", {"task_id": task})
             assert error.kind.value.code == -32108
             assert await aios.history(task) == ["pending", "working", "paused", "working"]
@@ -294,7 +296,7 @@ def test_two_pauses_at_once_are_one(tmp_path: Path) -> None:
             )
             assert sum(isinstance(one, dict) for one in both) == 1
             # The one that was too late must not have let it go.
-            assert aios.launcher.made(task)[0].frozen
+            assert aios.launcher.made(task)[0].is_frozen()
             assert (await aios.task(task)).status == "paused"
             await aios.invoke("task.cancel", {"task_id": task})
 
@@ -310,7 +312,7 @@ def test_a_cooperative_program_pauses_by_itself(tmp_path: Path) -> None:
             await aios.until(task, "running")
             assert (await aios.invoke("task.pause", {"task_id": task}))["status"] == "paused"
             (run,) = aios.launcher.made(task)
-            assert not run.frozen
+            assert not run.is_frozen()
             await aios.invoke("task.resume", {"task_id": task})
             await eventually(lambda: "resume" in [kind for kind, _ in run.heard])
             await aios.invoke("task.cancel", {"task_id": task})
@@ -331,9 +333,9 @@ def test_a_cooperative_program_that_does_not_answer_is_frozen(tmp_path: Path, mo
             await aios.until(task, "running")
             assert (await aios.invoke("task.pause", {"task_id": task}))["status"] == "paused"
             (run,) = aios.launcher.made(task)
-            assert run.frozen
+            assert run.is_frozen()
             await aios.invoke("task.resume", {"task_id": task})
-            assert not run.frozen
+            assert not run.is_frozen()
             await aios.invoke("task.cancel", {"task_id": task})
 
     play(scenario())
@@ -444,7 +446,8 @@ def test_a_question_is_answered_once_and_with_what_its_schema_allows(tmp_path: P
             task = await aios.create()
             waiting = await aios.until(task, "input_required")
             assert waiting.phase == "waiting_input"
-            for wrong in ({}, {"n": "3"}, {"n": 1.5}, {"n": 3, "x": "y" * 70000}):
+            wrongs: list[JsonObject] = [{}, {"n": "3"}, {"n": 1.5}, {"n": 3, "x": "y" * 70000}]
+            for wrong in wrongs:
                 error = await aios.refused("task.input", {"task_id": task, "input": wrong})
                 assert (error.kind.value.code, error.kind.value.error_id) == (-32108, "AIOS-INVALID-INPUT")
             answers = await asyncio.gather(

@@ -42,10 +42,10 @@ async def patient(run: FakeRun) -> None:
     run.end(0, stopped_by="cancel")
 
 
-async def running(aios: Core, extra: str = "", **options: object) -> str:
+async def running(aios: Core, extra: str = "") -> str:
     """A task that runs."""
     await aios.install(CAPABILITY, manifest(CAPABILITY, extra))
-    task = await aios.create(CAPABILITY, **options)
+    task = await aios.create(CAPABILITY)
     await aios.until(task, "running")
     await eventually(lambda: all(run.went is not None for run in aios.launcher.made(task)))
     return task
@@ -60,7 +60,9 @@ def test_a_run_that_lives_is_adopted_with_all_that_it_wrote(tmp_path: Path) -> N
                 run.say("processing", {"progress": {"percent": 10}})
                 run.write("stdout", b"before\n")
                 await eventually(lambda: sum(event.kind in ("task.progress", "task.log") for event in aios.events) >= 2)
+            run.say("log", {"message": "nobody hears"})
             run.say("processing", {"progress": {"percent": 20}})
+            run.say("log", {"message": "nobody hears this either"})
             run.write("stdout", b"while\n")
             async with daemon(tmp_path, launcher) as aios:
                 run.say("processing", {"progress": {"percent": 30}})
@@ -73,6 +75,8 @@ def test_a_run_that_lives_is_adopted_with_all_that_it_wrote(tmp_path: Path) -> N
                     {"percent": 10}, {"percent": 20}, {"percent": 30}
                 ]  # fmt: skip
                 assert "".join(str(one["text"]) for one in told if "text" in one) == "before\nwhile\n"
+                said = [str(one["message"]) for one in told if "message" in one]
+                assert said == ["nobody hears", "nobody hears this either"]
                 assert [kind for kind, _ in run.heard].count("go") == 1
                 assert await aios.history(task) == ["pending", "working", "completed"]
 
@@ -274,7 +278,7 @@ def test_a_crash_in_the_middle_of_a_pause_leaves_no_working_task_frozen(tmp_path
                     launcher.broken.clear()
             run.frozen = True
             async with daemon(tmp_path, launcher) as aios:
-                await eventually(lambda: not run.frozen)
+                await eventually(lambda: not run.is_frozen())
                 assert (await aios.task(task)).status == "working"
                 await aios.invoke("task.cancel", {"task_id": task})
 
@@ -294,9 +298,9 @@ def test_a_paused_task_stays_paused_and_can_be_resumed(tmp_path: Path, monkeypat
             (run,) = launcher.made(task)
             async with daemon(tmp_path, launcher) as aios:
                 assert (await aios.task(task)).status == "paused"
-                assert run.frozen
+                assert run.is_frozen()
                 await aios.invoke("task.resume", {"task_id": task})
-                assert not run.frozen
+                assert not run.is_frozen()
                 await aios.invoke("task.cancel", {"task_id": task})
 
     play(scenario())
