@@ -143,6 +143,34 @@ class Boolean(Kind[bool]):
 
 
 @dataclass(frozen=True, slots=True)
+class Consent(Kind[str]):
+    """How long a person's first consent is kept: a scope of a grant."""
+
+    def parse(self, text: str) -> str:
+        """A time span becomes `timed:<seconds>`, as grants spell it."""
+        if text in ("once", "task", "session", "persistent"):
+            return text
+        try:
+            seconds = _within(int(_span(text)), 1, _LONGEST_CONSENT, _show_span)
+        except ValueError:
+            raise ValueError("must be once, task, session, persistent or a time span from 1s to 366d") from None
+        return f"timed:{seconds}"
+
+    def show(self, value: str) -> str:
+        """As it would stand in the file."""
+        return _show_span(int(value.removeprefix("timed:"))) if value.startswith("timed:") else value
+
+    @property
+    def words(self) -> str:
+        """The choices."""
+        return "once, task, session, persistent, or a time span"
+
+
+_LONGEST_CONSENT = 366 * 86_400
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlwaysYes(Kind[bool]):
     """A switch of another implementation that cannot be turned off here; `why` completes "cannot be turned off: …"."""
 

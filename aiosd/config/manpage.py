@@ -19,6 +19,8 @@ _ABOUT = {
     Section.STORE: "What is kept, how much of it and for how long.",
     Section.LIMITS: "What one user or one connection may take of the daemon. None of it bounds what runs already.",
     Section.WEBHOOKS: "Where and how events are delivered over HTTP.",
+    Section.PERMISSIONS: "How long consent is kept, and how long it is waited for. The ceiling over it is in "
+    "`/etc/aios/permission-policy.toml`.",
 }
 
 

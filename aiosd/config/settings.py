@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from aiosd.config.kinds import AlwaysYes, Boolean, Kind, OrNone, Size, Span, Whole
+from aiosd.config.kinds import AlwaysYes, Boolean, Consent, Kind, OrNone, Size, Span, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ class Section(StrEnum):
     STORE = "Store"
     LIMITS = "Limits"
     WEBHOOKS = "Webhooks"
+    PERMISSIONS = "Permissions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,42 @@ class Config:
     )
     delivery_timeout: float = setting(
         10.0, Section.WEBHOOKS, Span(0.1, 600), "How long one delivery may take, connection included."
+    )
+    first_use_low: str = setting(
+        "persistent",
+        Section.PERMISSIONS,
+        Consent(),
+        "How long a person's consent to a capability of level low is kept as a grant when they were asked at its first "
+        "use. *once* keeps nothing: they are asked each time. `aiosctl grant list` shows grants, `revoke` ends them.",
+    )
+    first_use_medium: str = setting(
+        "timed:28800", Section.PERMISSIONS, Consent(), "The same for level medium. Eight hours are a working day."
+    )
+    grant_medium_ahead: bool = setting(
+        default=False,
+        section=Section.PERMISSIONS,
+        kind=Boolean(),
+        help_="Whether people may grant capabilities of level medium before their first use, too (RequestPermission). "
+        "Level low they always may; high and critical nobody can.",
+    )
+    approval_timeout: float = setting(
+        600.0,
+        Section.PERMISSIONS,
+        Span(1, 7 * _DAY),
+        "How long an approval that a critical task waits for can be given. Then the task fails.",
+    )
+    auth_timeout: float = setting(
+        600.0,
+        Section.PERMISSIONS,
+        Span(1, 7 * _DAY),
+        "How long a task that was stored before its person could be asked waits for their authentication. Then it "
+        "fails.",
+    )
+    max_unauthorized_per_user: int = setting(
+        32,
+        Section.PERMISSIONS,
+        Whole(1, 10_000),
+        "Tasks of one user that may wait for an authentication or an approval. One more is refused.",
     )
 
 

@@ -18,7 +18,7 @@ _COLUMNS = (
 _SELECT = f"SELECT {_COLUMNS} FROM grants"  # noqa: S608  the names are this module's own
 _VALID = (
     "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND (scope <> 'once' OR used_count = 0)"
-    " AND NOT EXISTS (SELECT 1 FROM sessions WHERE sessions.id = grants.session_id AND sessions.status = 'closed')"
+    " AND NOT EXISTS (SELECT 1 FROM sessions WHERE sessions.id = grants.session_id AND sessions.status <> 'active')"
 )
 """Takes the present, in microseconds."""
 
