@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiosd.core import artifacts, changes, clock
+from aiosd.core import artifacts, authentication, changes, clock
 from aiosd.core.progress import clean_progress, clean_summary, clean_text
 from aiosd.manifest import schema
 from aiosd.model.event import Kind, Source
@@ -108,7 +108,9 @@ def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batc
 
 
 def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
-    if task.status is Status.PAUSED:
+    if event.payload.get("kind") == "auth":
+        _authentication(transaction, task, event.payload)
+    elif task.status is Status.PAUSED:
         # Asked before it was held: the question comes up when it goes on.
         tasks.update(transaction, task.id, {"question": _question(transaction, task, event.payload)})
     elif task.status is Status.WORKING:
@@ -124,11 +126,7 @@ def _question(transaction: Transaction, task: Task, payload: JsonObject) -> Json
         for name in ("interaction", "options", "schema", "timeout_ms")
         if payload.get(name) is not None
     }
-    interaction = question.get("interaction")
-    if isinstance(interaction, str):
-        question["interaction"] = interaction[:128]
-    elif isinstance(interaction, bool) or not isinstance(interaction, int):
-        question["interaction"] = 0
+    question["interaction"] = _interaction_number(payload)
     question["prompt"] = clean_text(payload.get("prompt")) or ""
     asked = question.get("schema")
     if asked is not None and (not isinstance(asked, Mapping) or schema.check_schema(asked, trusted=False)):
@@ -137,8 +135,46 @@ def _question(transaction: Transaction, task: Task, payload: JsonObject) -> Json
     return question
 
 
+def _authentication(transaction: Transaction, task: Task, payload: JsonObject) -> None:
+    """As a question, but what is answered is a secret (core/authentication_operations.py)."""
+    try:
+        asked = authentication.request(payload)
+    except authentication.RequestError as error:
+        _complain(transaction, task, str(error))
+        return
+    kept = {**asked, "interaction": _interaction_number(payload)}
+    if task.status is Status.PAUSED:
+        tasks.update(transaction, task.id, {"auth_request": kept})
+    elif task.status is Status.WORKING:
+        ask_authentication(transaction, task, kept)
+    else:
+        _complain(transaction, task, f"an authentication while the task is {task.status} was ignored")
+
+
+def _interaction_number(payload: JsonObject) -> JsonValue:
+    given = payload.get("interaction")
+    if isinstance(given, str):
+        return given[:128]
+    return 0 if isinstance(given, bool) or not isinstance(given, int) else given
+
+
+def ask_authentication(transaction: Transaction, task: Task, asked: JsonObject) -> Task:
+    """A working task waits for an authentication from now on."""
+    kept = authentication.with_expiry(asked, clock.now())
+    shown = authentication.public(kept)
+    metadata: JsonObject = {name: shown[name] for name in ("type", "provider") if name in shown}
+    after = changes.enter(
+        transaction, task, Status.AUTH_REQUIRED, phase=Phase.WAITING_AUTH, by="worker", source=Source.WORKER,
+        reason=str(shown.get("reason") or "") or None, history_metadata=metadata, also={"auth_request": kept},
+    )  # fmt: skip
+    payload = merged(task, {"status": Status.AUTH_REQUIRED.value, "auth_request": shown})
+    changes.emit(transaction, task, Kind.AUTH_REQUIRED, "task.blocked", payload, source=Source.WORKER)
+    return after
+
+
 def ask(transaction: Transaction, task: Task, question: JsonObject) -> Task:
     """A working task waits for a person's answer from now on."""
+    question = authentication.with_expiry(question, clock.now())
     metadata: dict[str, JsonValue] = {"prompt": question.get("prompt")}
     options = question.get("options")
     if isinstance(options, list):

@@ -71,12 +71,15 @@ class WebhookOperations:
         refuse_final(task)
         details = {"task": task.id, "host": urlsplit(params.webhook_url).hostname or ""}
         await self._authorizer.require(caller, Action.SUBSCRIBE_WEBHOOK, details)
-        hook = await self._database.write(lambda tx: self._store(tx, caller, params, secret))
+        # Sealed before it is stored: when the caller leaves meanwhile, what was given is wiped and the write goes on.
+        own = Context(caller.uid, purpose(task.id, params.webhook_url))
+        sealed = None if secret is None else self._vault.seal(own, secret.json)
+        hook = await self._database.write(lambda tx: self._store(tx, caller, params, sealed))
         self._changed()
         return Reply(view(hook))
 
     def _store(
-        self, transaction: Transaction, caller: Caller, params: wire.SubscribeWebhook, secret: SecretText | None
+        self, transaction: Transaction, caller: Caller, params: wire.SubscribeWebhook, sealed: bytes | None
     ) -> Webhook:
         task = tasks.get(transaction, params.task_id)
         if task is None:
@@ -93,7 +96,6 @@ class WebhookOperations:
             )
         else:
             hook = webhooks.change(transaction, hook.id, events, retry, moment)
-        sealed = None if secret is None else self._vault.seal(Context(caller.uid, purpose(hook.id)), secret.json)
         webhooks.set_secret(transaction, hook.id, sealed)
         shown: JsonObject = {"webhook_id": hook.id, "url": hook.url, "events": list(events)}
         changes.audit(transaction, task, "webhook.registered", f"uid:{caller.uid}", shown)

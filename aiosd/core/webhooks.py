@@ -106,6 +106,6 @@ def headers(delivery: Delivery) -> dict[str, str]:
     }
 
 
-def purpose(hook_id: str) -> str:
+def purpose(task_id: str, url: str) -> str:
     """What a webhook's secret is sealed for."""
-    return f"webhook {hook_id}"
+    return f"webhook {task_id} {url}"

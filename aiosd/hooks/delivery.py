@@ -171,7 +171,7 @@ class Deliverer:
         secret: bytearray | None = None
         if hook.secret is not None:
             try:
-                secret = self._vault.unseal(Context(hook.uid, purpose(hook.id)), hook.secret)
+                secret = self._vault.unseal(Context(hook.uid, purpose(hook.task_id, hook.url)), hook.secret)
             except SecretError as error:
                 return Outcome(Verdict.AGAIN, str(error))
         outcome = await sender.send(hook.url, delivery, body(delivery.event, task), secret)

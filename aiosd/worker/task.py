@@ -166,15 +166,42 @@ class Task:
         timeout_ms: int | None = None,
     ) -> Mapping[str, Json]:
         """Ask the person and wait for the answer. Raises Canceled, WorkerError."""
+        payload: dict[str, Json] = {"kind": "input", "prompt": prompt, "secret": secret}
+        more: dict[str, Json] = {"schema": schema, "options": options, "timeout_ms": timeout_ms}
+        return self._interact(payload | {key: value for key, value in more.items() if value is not None})
+
+    def _interact(self, payload: Mapping[str, Json]) -> Mapping[str, Json]:
         self._interactions += 1
         number = self._interactions
-        payload: dict[str, Json] = {"interaction": number, "kind": "input", "prompt": prompt, "secret": secret}
-        more: dict[str, Json] = {"schema": schema, "options": options, "timeout_ms": timeout_ms}
-        self._say("task_interaction", payload | {key: value for key, value in more.items() if value is not None})
+        self._say("task_interaction", {"interaction": number, **payload})
         while number not in self._answers:
             self._take(self._read_line())
             self._raise_if_canceled()
         return self._answers.pop(number)
+
+    def authenticate(
+        self,
+        type: str,
+        *,
+        provider: str = "",
+        reason: str = "",
+        authorization_url: str | None = None,
+        scopes: list[Json] | None = None,
+        timeout_ms: int | None = None,
+        **more: Json,
+    ) -> Mapping[str, Json]:
+        """Have the person authenticate and wait for what they give; nobody else sees it.
+
+        `type`: oauth2 (see `aiosd.worker.oauth`), api_key, password or certificate. `more`: state, client_id,
+        code_challenge, code_challenge_method. The answer has the fields of that type: authorization_code, state,
+        redirect_uri; api_key; username, password; certificate, private_key. Raises Canceled, WorkerError.
+        """
+        given: dict[str, Json] = {
+            "type": type, "provider": provider, "authorization_url": authorization_url, "scopes": scopes,
+            "reason": reason, "timeout_ms": timeout_ms, **more,
+        }  # fmt: skip
+        request = {key: value for key, value in given.items() if value not in (None, "")}
+        return self._interact({"kind": "auth", "prompt": reason, "auth_request": request})
 
     # -- from the system --------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class Outbox:
 
         def add(transaction: object) -> Webhook:
             made = webhooks.insert(transaction, wanted)  # type: ignore[arg-type]  # a Transaction
-            closed = self.vault.seal(Context(uid, purpose(made.id)), bytearray(sealed.encode()))
+            closed = self.vault.seal(Context(uid, purpose(made.task_id, made.url)), bytearray(sealed.encode()))
             webhooks.set_secret(transaction, made.id, closed)  # type: ignore[arg-type]  # a Transaction
             return made
 
