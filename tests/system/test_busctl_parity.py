@@ -16,7 +16,7 @@ import pytest
 
 from aiosd.cli.main import VERBS
 from tests.rig import host
-from tests.system.caller import MANAGER, MANAGER_PATH, TASK, path_of
+from tests.system.caller import MANAGER, MANAGER_PATH, TASK, connected, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,8 +207,6 @@ def test_subscribe_monitored_by_root(busctl: Busctl, equipped: Container, alice_
 @pytest.fixture
 def alice_listening(equipped: Container) -> Iterator[None]:
     """A subscription of alice's own; busctl's ends with the busctl that made it."""
-    from tests.system.caller import connected
-
     with connected(equipped, "alice") as alice:
         alice.call(MANAGER_PATH, MANAGER, "Subscribe", "sasa{sv}", "", [], {})
         yield
