@@ -6,6 +6,7 @@ peer and ends the connection.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import os
 import socket
@@ -18,6 +19,9 @@ PACKET_MAX = 128 * 1024
 """Largest packet in bytes, both ways."""
 
 _FDS_MAX = 8
+_ANCILLARY = socket.CMSG_LEN(_FDS_MAX * array.array("i").itemsize)
+_BUFFER = memoryview(bytearray(PACKET_MAX + 1))
+"""Where every packet arrives; it is parsed before the next one is taken."""
 
 
 class PacketError(Exception):
@@ -38,20 +42,33 @@ class Packet:
                 os.close(fd)
 
 
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return tuple(fds)
+
+
 class PacketSocket:
-    """One connected socket; one task receives, any task sends. An async context manager that closes it."""
+    """One connected socket; one task receives, any task sends. Whoever made it closes it.
+
+    The loop watches the socket from the first `receive` on and reads in its own callback: a packet costs one system
+    call, not four.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
-        """`sock`: SOCK_SEQPACKET, connected; it becomes non-blocking and ours."""
-        sock.settimeout(0)
+        """`sock`: SOCK_SEQPACKET, connected; it becomes ours."""
         self._socket = sock
         self._sending = asyncio.Lock()
-        self._waits: set[asyncio.Future[None]] = set()
+        self._receiver: asyncio.Future[Packet | None] | None = None
+        self._watched = False
+        self._writable: asyncio.Future[None] | None = None
 
     def close(self) -> None:
         """Close it; whoever waits on it gets ConnectionError."""
-        for wait in self._waits:
-            if not wait.done():
+        for wait in (self._receiver, self._writable):
+            if wait is not None and not wait.done():
                 wait.set_exception(ConnectionResetError("the connection is closed"))
         if self._socket.fileno() >= 0:
             loop = asyncio.get_running_loop()
@@ -59,43 +76,70 @@ class PacketSocket:
             loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
-    async def _ready(self, *, writable: bool) -> None:
+    async def receive(self) -> Packet | None:
+        """The next packet, None at the end. Raises PacketError, ConnectionError."""
+        if self._socket.fileno() < 0:
+            raise ConnectionResetError("the connection is closed")
         loop = asyncio.get_running_loop()
-        wait: asyncio.Future[None] = loop.create_future()
-        add, remove = (loop.add_writer, loop.remove_writer) if writable else (loop.add_reader, loop.remove_reader)
-        # The number and not the socket: asyncio's selector formats what it does not know, which is two system calls.
-        descriptor = self._socket.fileno()
-        add(descriptor, lambda: None if wait.done() else wait.set_result(None))
-        self._waits.add(wait)
+        receiver: asyncio.Future[Packet | None] = loop.create_future()
+        self._receiver = receiver
+        if not self._watched:
+            self._watched = True
+            loop.add_reader(self._socket, self._on_readable)
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            if receiver.done() and not receiver.cancelled() and receiver.exception() is None:
+                unread = receiver.result()
+                if unread is not None:
+                    unread.close()
+            raise
+        finally:
+            self._receiver = None
+
+    def _on_readable(self) -> None:
+        receiver = self._receiver
+        if receiver is None or receiver.done():
+            self._watched = False  # nobody asks at present: the loop is not to come back for it again and again
+            asyncio.get_running_loop().remove_reader(self._socket)
+            return
+        try:
+            receiver.set_result(self._take())
+        except BlockingIOError:
+            return
+        except (ConnectionError, PacketError) as error:
+            receiver.set_exception(error)
+
+    def _take(self) -> Packet | None:
+        flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
+        try:
+            size, ancillary, seen, _ = self._socket.recvmsg_into([_BUFFER], _ANCILLARY, flags)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ConnectionResetError(str(error)) from None
+        if not size:
+            return None
+        packet = Packet({}, _descriptors(ancillary))
+        if size > PACKET_MAX or seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            packet.close()
+            raise PacketError("the packet is too large")
+        try:
+            return Packet(parse_object(bytes(_BUFFER[:size]), limit=PACKET_MAX), packet.fds)
+        except JsonTextError as error:
+            packet.close()
+            raise PacketError(str(error)) from None
+
+    async def _until_writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self._writable = loop.create_future()
+        loop.add_writer(self._socket, lambda: None if wait.done() else wait.set_result(None))
         try:
             await wait
         finally:
-            self._waits.discard(wait)
+            self._writable = None
             if self._socket.fileno() >= 0:
-                remove(descriptor)
-
-    async def receive(self) -> Packet | None:
-        """The next packet, None at the end. Raises PacketError, ConnectionError."""
-        while True:
-            try:
-                flags = socket.MSG_CMSG_CLOEXEC
-                data, fds, seen, _ = socket.recv_fds(self._socket, PACKET_MAX + 1, _FDS_MAX, flags)
-            except BlockingIOError:
-                await self._ready(writable=False)
-                continue
-            except OSError as error:
-                raise ConnectionResetError(str(error)) from None
-            if not data:
-                return None
-            packet = Packet({}, tuple(fds))
-            if len(data) > PACKET_MAX or seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                packet.close()
-                raise PacketError("the packet is too large")
-            try:
-                return Packet(parse_object(data, limit=PACKET_MAX), packet.fds)
-            except JsonTextError as error:
-                packet.close()
-                raise PacketError(str(error)) from None
+                loop.remove_writer(self._socket)
 
     async def send(self, body: JsonObject, fds: tuple[int, ...] = ()) -> None:
         """Send one packet; the descriptors stay the caller's. Raises PacketError when too large, ConnectionError."""
@@ -104,14 +148,14 @@ class PacketSocket:
             raise PacketError(f"longer than {PACKET_MAX} bytes")
         await self.send_bytes(data, fds)
 
-    async def send_bytes(self, data: bytes, fds: tuple[int, ...] = ()) -> None:
+    async def send_bytes(self, data: bytes | bytearray, fds: tuple[int, ...] = ()) -> None:
         """As `send`, of what is encoded already."""
         async with self._sending:
             while True:
                 try:
-                    socket.send_fds(self._socket, [data], list(fds), socket.MSG_NOSIGNAL)
+                    socket.send_fds(self._socket, [data], list(fds), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
                 except BlockingIOError:
-                    await self._ready(writable=True)
+                    await self._until_writable()
                 except OSError as error:
                     raise ConnectionResetError(str(error)) from None
                 else:
