@@ -68,14 +68,14 @@ _HINTS = {
     ErrorKind.SHUTTING_DOWN: "try again in a moment",
 }
 
-_START_HINT = "'systemctl status aiosd.service' tells why; 'systemctl start aiosd.service' starts it"
+START_HINT = "'systemctl status aiosd.service' tells why; 'systemctl start aiosd.service' starts it"
 
 _BUS_ERRORS = {
-    "org.freedesktop.DBus.Error.ServiceUnknown": ("aiosd is not running", ExitStatus.UNAVAILABLE, _START_HINT),
-    "org.freedesktop.DBus.Error.NameHasNoOwner": ("aiosd is not running", ExitStatus.UNAVAILABLE, _START_HINT),
-    "org.freedesktop.DBus.Error.NoReply": ("aiosd did not answer", ExitStatus.UNAVAILABLE, _START_HINT),
-    "org.freedesktop.DBus.Error.Timeout": ("aiosd did not answer in time", ExitStatus.UNAVAILABLE, _START_HINT),
-    "org.freedesktop.DBus.Error.TimedOut": ("aiosd did not start in time", ExitStatus.UNAVAILABLE, _START_HINT),
+    "org.freedesktop.DBus.Error.ServiceUnknown": ("aiosd is not running", ExitStatus.UNAVAILABLE, START_HINT),
+    "org.freedesktop.DBus.Error.NameHasNoOwner": ("aiosd is not running", ExitStatus.UNAVAILABLE, START_HINT),
+    "org.freedesktop.DBus.Error.NoReply": ("aiosd did not answer", ExitStatus.UNAVAILABLE, START_HINT),
+    "org.freedesktop.DBus.Error.Timeout": ("aiosd did not answer in time", ExitStatus.UNAVAILABLE, START_HINT),
+    "org.freedesktop.DBus.Error.TimedOut": ("aiosd did not start in time", ExitStatus.UNAVAILABLE, START_HINT),
     "org.freedesktop.DBus.Error.Disconnected": ("The system bus closed the connection", ExitStatus.UNAVAILABLE, ""),
     "org.freedesktop.DBus.Error.AccessDenied": ("The bus does not allow this call", ExitStatus.DENIED, ""),
     "org.freedesktop.DBus.Error.UnknownMethod": (
@@ -84,6 +84,14 @@ _BUS_ERRORS = {
         "aiosctl and aiosd are of different versions: restart aiosd.service",
     ),
 }
+
+
+def of_rpc(error_id: str, message: str) -> Failure:
+    """The failure for the error of a JSON-RPC answer."""
+    kind = next((kind for kind in ErrorKind if kind.value.error_id == error_id), None)
+    status = ExitStatus.FAILURE if kind is None else kind.value.exit_status
+    hint = "" if kind is None else _HINTS.get(kind, "")
+    return Failure(message, hint=hint, status=status, error_id=error_id, kind=kind)
 
 
 def of_dbus(name: str, message: str) -> Failure:
@@ -99,6 +107,6 @@ def of_dbus(name: str, message: str) -> Failure:
         )
     text, status, hint = _BUS_ERRORS.get(name, ("", ExitStatus.FAILURE, ""))
     if not text and name.startswith("org.freedesktop.DBus.Error.Spawn."):
-        text, status, hint = "aiosd could not be started", ExitStatus.UNAVAILABLE, _START_HINT
+        text, status, hint = "aiosd could not be started", ExitStatus.UNAVAILABLE, START_HINT
     detail = f"{text}: {message}" if text and message else text or message or name
     return Failure(detail, hint=hint, status=status, error_id=_OWN_IDS.get(status, name))

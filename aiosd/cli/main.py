@@ -61,11 +61,13 @@ VERBS = {
         Verb("resume", STEER, "Let paused tasks go on"),
         Verb("priority", STEER, "Change a task's priority"),
         Verb("answer", STEER, "Answer a task's question"),
+        Verb("auth", STEER, "Authenticate for a task"),
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
         Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),
         Verb("status", SERVICE, "Show what aiosd is doing"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
+        Verb("rpc", SERVICE, "Call a method of the JSON-RPC interface"),
         Verb("completion", SERVICE, "Print the completion script of a shell"),
     )
 }

@@ -94,10 +94,11 @@ class Session:
         async with self.connect_to(self) as transport:
             gc.freeze()  # what is imported stays
             gc.enable()
-            yield TaskManagerClient(transport, self._asking)
+            yield TaskManagerClient(transport, self.asking)
 
     @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
+    async def asking(self) -> AsyncIterator[None]:
+        """While this lasts, the person at the terminal can be asked for a password, where that makes sense."""
         if not self.ask_password or os.geteuid() == 0 or not _is_terminal(sys.stdin):
             yield
             return
