@@ -38,6 +38,12 @@ PUBLIC: dict[str, JsonObject] = {
 }  # fmt: skip
 OWN: dict[str, JsonObject] = {"task.unsubscribe": {"subscription_id": "sub-1"}, "shutdown": {}}
 
+WITH_WALKS_OF_THEIR_OWN = (
+    "audit.", "emergency.", "session.", "thread.", "message.", "feed.", "permission.", "approval.", "webhook.",
+    "task.subscribe_webhook", "task.unsubscribe_webhook", "task.authenticate",
+)  # fmt: skip
+"""Operations (by the beginning of their names) whose own tests ask strangers the same."""
+
 
 async def with_artifact(run: FakeRun) -> None:
     await run.go()
@@ -66,7 +72,8 @@ def test_every_operation_is_in_one_of_the_lists_of_this_test(tmp_path: Path) -> 
     async def scenario() -> None:
         async with core(tmp_path) as aios:
             listed = {*ABOUT_A_TASK, *ABOUT_ARTIFACTS, *OF_EVERYBODY, *PUBLIC, *OWN, "task.create", "service.reload"}
-            assert OPERATIONS.keys() - listed == elsewhere(aios)
+            assert [name for name in OPERATIONS.keys() - listed if not name.startswith(WITH_WALKS_OF_THEIR_OWN)] == []
+            assert not listed & elsewhere(aios)
             for name in PUBLIC:
                 assert OPERATIONS[name].access is Access.PUBLIC
             for name in CONTROLS:
