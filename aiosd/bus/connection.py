@@ -40,6 +40,8 @@ DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_TIMEOUT = 25.0
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 """Bytes waiting for a bus that does not read; beyond it the connection is closed, and the daemon starts afresh."""
+TOGETHER_BYTES = 32 * 1024
+"""Messages of one turn of the loop are written together up to about this size."""
 MAX_SIGNATURES = 1024
 """Parsed signatures that the library may keep."""
 
@@ -74,6 +76,7 @@ class _PatientWriter(_MessageWriter):
         self.queued = 0
         self.drained = asyncio.Event()
         self._waiting = False
+        self._soon = False
 
     def buffer_message(self, msg: Message, future: asyncio.Future[None] | None = None) -> None:
         """Marshal and queue; descriptors are duplicated, so that the sender may close its own at once."""
@@ -89,17 +92,19 @@ class _PatientWriter(_MessageWriter):
         self.drained.clear()
 
     def schedule_write(self, msg: Message | None = None, future: asyncio.Future[None] | None = None) -> None:
-        """Queue `msg` and write what the socket takes now."""
+        """Queue `msg`; what is queued in one turn of the loop is written together at its end."""
         if msg is not None:
             self.buffer_message(msg, future)
         if self.queued > self.limit:
             self.bus._finalize(OSError(f"the bus does not read: {self.queued} bytes are waiting"))
-        elif self.bus.unique_name and not self._waiting:
-            self.write_callback()
+        elif self.bus.unique_name and not (self._waiting or self._soon):
+            self._soon = True
+            self.loop.call_soon(self.write_callback)
 
     def write_callback(self, remove_writer: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
         """Write until there is nothing left or the socket is full; then wait for it."""
         del remove_writer
+        self._soon = False
         try:
             while self.buf is not None or self._next():
                 self._send_some()
@@ -111,9 +116,13 @@ class _PatientWriter(_MessageWriter):
             self._rest()
 
     def _next(self) -> bool:
+        """The next message, with those behind it that bring no descriptors and wait for nobody: one write for all."""
         if not self.messages:
             return False
         data, self.unix_fds, self.fut = self.messages.popleft()
+        if self.unix_fds is None and self.fut is None:
+            while self.messages and len(data) < TOGETHER_BYTES and self.messages[0][1:] == (None, None):
+                data += self.messages.popleft()[0]
         self.buf, self.offset = memoryview(data), 0
         return True
 
@@ -261,14 +270,10 @@ class SystemBus:
         if call.expects_reply:
             self._send(
                 Message(
-                    message_type=MessageType.METHOD_RETURN,
-                    reply_serial=call.serial,
-                    destination=call.sender,
-                    signature=signature,
-                    body=list(body),
-                    unix_fds=list(fds),
+                    message_type=MessageType.METHOD_RETURN, reply_serial=call.serial, destination=call.sender,
+                    signature=signature, body=list(body), unix_fds=list(fds),
                 )
-            )
+            )  # fmt: skip
 
     def send_error(self, call: MethodCall, name: str, message: str, details: str | None = None) -> None:
         """Refuse a call. `details`: a second string for programs, left out when None."""
@@ -298,15 +303,10 @@ class SystemBus:
         """Emit a signal: to everybody whose match rules want it, or only to `destination`."""
         self._send(
             Message(
-                message_type=MessageType.SIGNAL,
-                path=path,
-                interface=interface,
-                member=member,
-                signature=signature,
-                body=list(body),
-                destination=destination,
+                message_type=MessageType.SIGNAL, path=path, interface=interface, member=member, signature=signature,
+                body=list(body), destination=destination,
             )
-        )
+        )  # fmt: skip
 
     def _send(self, message: Message) -> bool:
         if self.closed.is_set() or not self._bus.connected:

@@ -169,7 +169,7 @@ class Supervision:
                 await self._finish(watch, Ending(task.capability_id, lost=Reason.LOST, lost_message="not wanted"))
                 return
             await self._open_gate(watch, running, control)
-            await self._accompany(watch, running, control, started.pidfd)
+            await self._accompany(watch, running, control, started.pidfd, fresh=True)
 
     async def _open_gate(self, watch: Watch, task: Task, control: ControlChannel) -> None:
         watch.control = control
@@ -224,7 +224,7 @@ class Supervision:
             await self.deliver_answer(watch, task)
             if task.cancel_reason is not None:
                 await self.request_stop(watch, task.cancel_reason)
-            await self._accompany(watch, task, control, attached.pidfd)
+            await self._accompany(watch, task, control, attached.pidfd, fresh=False)
 
     async def _undo_pause(self, watch: Watch) -> None:
         """The old daemon may have died between freezing it and storing that, or between storing and thawing."""
@@ -242,7 +242,7 @@ class Supervision:
 
     # -- while it runs
 
-    async def _accompany(self, watch: Watch, task: Task, control: ControlChannel, pidfd: int) -> None:
+    async def _accompany(self, watch: Watch, task: Task, control: ControlChannel, pidfd: int, *, fresh: bool) -> None:
         """Follow the run with its two sources of news: the control channel and the pidfd of the shim."""
         if task.deadline is not None:
             watch.deadline_at = clock.boottime() + (task.deadline - clock.now()) / clock.MICROSECONDS
@@ -250,7 +250,7 @@ class Supervision:
             news = group.create_task(self._listen(watch, control))
             death = group.create_task(self._await_death(watch, pidfd))
             try:
-                await self._follow(watch)
+                await self._follow(watch, fresh=fresh)
             finally:
                 news.cancel()
                 death.cancel()
@@ -271,14 +271,16 @@ class Supervision:
         watch.gone = True
         watch.wake.set()
 
-    async def _follow(self, watch: Watch) -> None:
-        """Apply what the run writes until it is over, then take its result."""
+    async def _follow(self, watch: Watch, *, fresh: bool = False) -> None:
+        """Apply what the run writes until it is over, then take its result. `fresh`: it will tell when it writes."""
         while True:
             watch.wake.clear()
             over = watch.gone  # looked at before the files are: what came before the end is then read
-            await self._intake.drain(watch)
+            if over or not fresh:
+                await self._intake.drain(watch)
             if over:
                 break
+            fresh = False
             await self._act_on_time(watch)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay(watch)):
