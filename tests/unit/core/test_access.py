@@ -39,7 +39,7 @@ PUBLIC: dict[str, JsonObject] = {
 OWN: dict[str, JsonObject] = {"task.unsubscribe": {"subscription_id": "sub-1"}, "shutdown": {}}
 
 WITH_WALKS_OF_THEIR_OWN = (
-    "audit.", "emergency.", "session.", "thread.", "message.", "feed.", "permission.", "approval.", "webhook.",
+    "audit.", "plan.", "emergency.", "session.", "thread.", "message.", "feed.", "permission.", "approval.", "webhook.",
     "task.subscribe_webhook", "task.unsubscribe_webhook", "task.authenticate",
 )  # fmt: skip
 """Operations (by the beginning of their names) whose own tests ask strangers the same."""
