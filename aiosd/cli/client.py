@@ -32,12 +32,13 @@ _INS = {
         "CreateTask": "ssa{sv}", "GetTask": "sa{sv}", "ListTasks": "a{sv}", "ListHistory": "a{sv}",
         "ListCapabilities": "a{sv}", "GetCapability": "s", "Subscribe": "sasa{sv}", "Unsubscribe": "s",
         "ListArtifacts": "s", "GetArtifact": "s", "OpenArtifact": "su", "Reload": "a{sv}", "GetStatus": "",
+        "QueryAudit": "a{sv}", "RotateAuditKey": "a{sv}", "Emergency": "sa{sv}", "LiftEmergency": "sa{sv}",
         "SubscribeWebhook": "ssasa{sv}", "UnsubscribeWebhook": "ssa{sv}", "ListWebhooks": "sa{sv}",
         "ResumeWebhook": "sa{sv}",
     },
     TASK: {
         "Cancel": "sa{sv}", "Pause": "a{sv}", "Resume": "a{sv}", "Retry": "a{sv}", "SetPriority": "sa{sv}",
-        "ProvideInput": "sa{sv}", "Wait": "a{sv}", "OpenLog": "sa{sv}",
+        "ProvideInput": "sa{sv}", "Authenticate": "ha{sv}", "Wait": "a{sv}", "OpenLog": "sa{sv}",
     },
 }  # fmt: skip
 
@@ -205,6 +206,10 @@ class TaskManagerClient:
         """Answer its question."""
         await self._ask("ProvideInput", dump(given), {}, path=task_path(task_id))
 
+    async def authenticate(self, task_id: str, secret: int) -> None:
+        """Answer its authentication. `secret`: a descriptor of the JSON."""
+        await self._ask("Authenticate", 0, {}, path=task_path(task_id), fds=(secret,))
+
     async def open_log(self, task_id: str, stream: str, attempt: int = 0) -> int:
         """A descriptor of what the program wrote; the caller closes it. `attempt` 0: the last."""
         options: Options = {"attempt": Option("u", attempt)} if attempt else {}
@@ -267,6 +272,39 @@ class TaskManagerClient:
     async def reload(self) -> None:
         """Read configuration and manifests again."""
         await self._ask("Reload", {})
+
+    async def query_audit(
+        self, *, task_id: str = "", kind: str = "", since: int = 0, until: int = 0, limit: int, after: int = 0,
+        all_users: bool = False, proof: bool = False,
+    ) -> JsonObject:  # fmt: skip
+        """A page of the audit trail, oldest first. `since`, `until` in µs since the epoch, 0: open."""
+        options: Options = {"limit": Option("u", limit), "after": Option("t", after)}
+        for name, text in (("task_id", task_id), ("kind", kind)):
+            if text:
+                options[name] = Option("s", text)
+        for name, moment in (("start_time", since), ("end_time", until)):
+            if moment:
+                options[name] = Option("t", moment)
+        for name, wanted in (("all_users", all_users), ("proof", proof)):
+            if wanted:
+                options[name] = Option("b", value=True)
+        call = self._ask if all_users or proof else self._call
+        return read_json((await call("QueryAudit", options)).body, 0)
+
+    async def rotate_audit_key(self) -> str:
+        """Sign the trail with a new key; its fingerprint."""
+        return read((await self._ask("RotateAuditKey", {})).body, 0, str)
+
+    async def emergency(self, scope: str, uid: int | None, reason: str) -> JsonObject:
+        """Kill everything of the scope (`user`, `machine`); what came of it."""
+        options: Options = {} if uid is None else {"uid": Option("u", uid)}
+        if reason:
+            options["reason"] = Option("s", reason)
+        return read_json((await self._ask("Emergency", scope, options)).body, 0)
+
+    async def lift_emergency(self, scope: str, uid: int | None) -> None:
+        """Let tasks of the scope start again."""
+        await self._ask("LiftEmergency", scope, {} if uid is None else {"uid": Option("u", uid)})
 
     def changes(self, listener: Callable[[StateChange], None]) -> AbstractAsyncContextManager[None]:
         """Every task's changes of state, new and removed tasks included, while the context lasts."""

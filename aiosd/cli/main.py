@@ -36,7 +36,7 @@ class Verb(NamedTuple):
 
     def load(self) -> click.Command:
         """The verb's command, from the module of its name."""
-        found = importlib.import_module(f"aiosd.cli.verb.{self.name}").command
+        found = importlib.import_module(f"aiosd.cli.verb.{self.name.replace('-', '_')}").command
         if not isinstance(found, click.Command):
             raise TypeError(f"verb {self.name} has no command")
         found.short_help = self.summary
@@ -65,6 +65,8 @@ VERBS = {
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
         Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),
+        Verb("kill-all", STEER, "Kill all tasks and let none start: the emergency stop"),
+        Verb("audit", SERVICE, "Read and verify the audit trail"),
         Verb("status", SERVICE, "Show what aiosd is doing"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
         Verb("rpc", SERVICE, "Call a method of the JSON-RPC interface"),

@@ -5,6 +5,7 @@ The token never gets further than the vault: it is sealed for its webhook in the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -99,7 +100,7 @@ class WebhookOperations:
         webhooks.set_secret(transaction, hook.id, sealed)
         shown: JsonObject = {"webhook_id": hook.id, "url": hook.url, "events": list(events)}
         changes.audit(transaction, task, "webhook.registered", f"uid:{caller.uid}", shown)
-        return hook
+        return replace(hook, secret=sealed)
 
     def _check_room(self, transaction: Transaction, caller: Caller) -> None:
         webhooks.end_finished(transaction)
