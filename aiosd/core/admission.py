@@ -25,6 +25,7 @@ class WaitReason(StrEnum):
     RETRY_DELAY = "retry-delay"
     CAPABILITY_LIMIT = "capability-limit"
     CONCURRENCY_LIMIT = "concurrency-limit"
+    EMERGENCY_STOP = "emergency-stop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import approving, clock, run_states
@@ -122,7 +123,7 @@ class Scheduler:
         launches = []
         for task_id in decision.start:
             task = tasks.get(transaction, task_id)
-            if task is None or self._settings.stops.covers(task.uid):
+            if task is None:
                 continue
             capability = self._registry.find(task.capability_id)
             if capability is None:
@@ -141,6 +142,9 @@ class Scheduler:
 
     def _decide(self, db: Executor) -> Admission:
         depends = dependencies.of_pending(db)
+        rows = candidates.waiting(db)
+        # Who is stopped takes no place from others.
+        stopped = {one.id: WaitReason.EMERGENCY_STOP for one in rows if self._settings.stops.covers(one.uid)}
         pending = [
             Candidate(
                 id=one.id, sequence=one.sequence, priority=one.priority, capability_id=one.capability_id,
@@ -149,11 +153,13 @@ class Scheduler:
                     Dependency(other, Status(status)) for other, status in depends.get(one.sequence, ())
                 ),
             )
-            for one in candidates.waiting(db)
+            for one in rows
+            if one.id not in stopped
         ]  # fmt: skip
         limits = AdmissionLimits(self._settings.current.max_concurrent_tasks, self._settings.current.max_tasks_per_tool)
         running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
         decision = choose(pending, running, limits, clock.now())
+        decision = replace(decision, waiting={**decision.waiting, **stopped})
         self._full = len(running) + len(decision.start) >= limits.max_concurrent
         return decision
 

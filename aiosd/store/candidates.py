@@ -19,6 +19,7 @@ class Waiting:
     capability_id: str
     not_before: int | None
     retry_at: int | None
+    uid: int
 
 
 def anybody_waits(db: Executor) -> bool:
@@ -34,7 +35,7 @@ def anybody_waits(db: Executor) -> bool:
 def waiting(db: Executor) -> list[Waiting]:
     """Tasks that could start, best first."""
     rows = db.execute(
-        "SELECT seq, id, priority, capability_id, not_before, retry_at FROM tasks"
+        "SELECT seq, id, priority, capability_id, not_before, retry_at, uid FROM tasks"
         " WHERE ended_at IS NULL AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
         " OR (status = 'auth_required' AND auth_request IS NULL))"
         " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_seq = tasks.seq AND runs.state <> 'ended')"

@@ -24,6 +24,7 @@ ABOUT_A_TASK: dict[str, JsonObject] = {
     "task.set_priority": {"priority": "low"}, "task.input": {"input": {}}, "task.wait": {"timeout_ms": 1},
     "task.state_history": {}, "task.logs": {}, "task.open_log": {}, "task.subscribe": {},
     "task.resubscribe": {"last_event_id": "evt-0000000000000001"}, "artifact.list": {},
+    "task.tree": {},
 }  # fmt: skip
 CONTROLS = {"task.cancel", "task.pause", "task.resume", "task.set_priority", "task.input"}
 ABOUT_ARTIFACTS = ("artifact.get", "artifact.open")

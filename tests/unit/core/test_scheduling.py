@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from tests.unit.core.rig import PLAIN, ROOT, Config, Core, core, eventually, manifest, play
+from tests.unit.core.rig import OTHER, PLAIN, ROOT, USER, Config, Core, core, eventually, manifest, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,5 +183,24 @@ def test_a_hundred_waiting_tasks_cost_little(tmp_path: Path) -> None:
             assert (time.process_time() - begun) / 20 < 0.005
             stage.end(stage.started[0])
             await aios.ended(stage.started[0])
+
+    play(scenario())
+
+
+def test_who_is_stopped_takes_no_place_from_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(max_concurrent_tasks=2, schedule_interval=30.0)) as aios:
+            blocker = await aios.create(not_before="2100-01-01T00:00:00Z")
+            theirs = [await aios.create(priority="high", depends_on=[blocker]) for _ in range(4)]
+            aios.settings.stops.stop(USER.uid, 0)
+            await aios.database.write(lambda tx: tx.execute("DELETE FROM dependencies").rowcount)
+            mine = await aios.create(caller=OTHER)
+            assert (await aios.ended(mine)).status == "completed"
+            assert aios.launcher.made(theirs[0]) == []
+            assert aios.scheduler.waiting_for(theirs[0]) == "emergency-stop"
+            aios.settings.stops.lift(USER.uid)
+            aios.scheduler.wake()
+            for task in theirs:
+                assert (await aios.ended(task)).status == "completed"
 
     play(scenario())
