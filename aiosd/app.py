@@ -22,22 +22,33 @@ from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
 from aiosd.core import clock, secrets, stops
+from aiosd.core.approval_operations import ApprovalOperations
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.audit_trail import AuditTrail
+from aiosd.core.authentication_operations import AuthenticationOperations, Handover
 from aiosd.core.authorization import Authorizer
+from aiosd.core.consent import Consents
 from aiosd.core.content_operations import ContentOperations
 from aiosd.core.control import Control
 from aiosd.core.creation import Creation
+from aiosd.core.deferred import Deferred
 from aiosd.core.emergency import Emergency
 from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
+from aiosd.core.expiry import Expiry
+from aiosd.core.holding import Holding
+from aiosd.core.lapse import Lapse
 from aiosd.core.manager import Manager
+from aiosd.core.permission_operations import PermissionOperations
+from aiosd.core.plan_operations import PlanOperations
+from aiosd.core.policies import PolicyStore
 from aiosd.core.protocol_operations import ProtocolOperations
 from aiosd.core.recovery import Recoverer
 from aiosd.core.registry import Registry
 from aiosd.core.scheduler import Scheduler
 from aiosd.core.service_operations import ServiceOperations
+from aiosd.core.session_operations import SessionOperations
 from aiosd.core.settings import Settings
 from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
@@ -83,6 +94,7 @@ class Daemon:
         self._manager = ServiceManager()
         self._settings = Settings(config.Config())
         self._registry = Registry(options.capabilities) if options.capabilities else Registry()
+        self._policies = PolicyStore()
         self._hub = EventHub()
         self._door: BusDoor | None = None
         self._scheduler: Scheduler | None = None
@@ -106,22 +118,35 @@ class Daemon:
             scheduler = Scheduler(database, self._registry, self._settings, boot_id, supervision.launch)
             self._scheduler = scheduler
             self._hub.listen(scheduler.heard)
+            handover, expiry = Handover(database, vault, supervision), Expiry(database, supervision)
+            self._hub.listen(expiry.heard)
             authorizer = Authorizer(PolkitAuthority(BusPolkit(bus)), record=trail.answered)
+            consents = Consents(database, authorizer, self._policies, self._settings)
+            lapse = Lapse(database)
+            self._hub.listen(lapse.heard)
             emergency = Emergency(database, launcher, supervision, self._settings, self._state / stops.FILE)
             await emergency.begin()
+            creation = Creation(database, self._registry, authorizer, self._settings, consents)
+            control = Control(database, supervision)
+            holding = Holding(database, control)
+            self._hub.listen(holding.heard)
             manager = Manager(
                 self._hub,
                 [
-                    TaskOperations(
-                        database, self._hub, authorizer,
-                        Creation(database, self._registry, authorizer, self._settings),
-                        Control(database, supervision), scheduler,
-                    ),
+                    TaskOperations(database, self._hub, authorizer, creation, control, scheduler, holding),
+                    SessionOperations(database, authorizer, self._settings, control),
+                    PlanOperations(database, authorizer, self._registry, creation, control, holding),
+                    PermissionOperations(database, self._registry, authorizer, consents, self._settings),
+                    ApprovalOperations(database, self._registry, authorizer),
                     ContentOperations(database, authorizer, blobs, self._launcher_state),
                     SubscriptionOperations(database, authorizer),
                     ProtocolOperations(self._settings),
                     AuditOperations(database, authorizer, trail),
                     EmergencyOperations(authorizer, emergency, self._settings, scheduler),
+                    AuthenticationOperations(
+                        database, authorizer, vault, supervision, handover,
+                        Deferred(database, self._registry, consents, self._settings),
+                    ),
                     WebhookOperations(database, authorizer, self._settings, vault, deliverer.wake),
                     ServiceOperations(
                         database, self._registry, authorizer, self._settings, launcher, path, self._reload
@@ -135,8 +160,11 @@ class Daemon:
             self._handle_signals(group)
             group.create_task(supervision.run())
             group.create_task(deliverer.run())
+            group.create_task(handover.run())
+            group.create_task(expiry.run())
+            group.create_task(lapse.run())
             group.create_task(trail.run(self._settings))
-            group.create_task(self._recover_and_schedule(recoverer, emergency, scheduler))
+            group.create_task(self._recover_and_schedule(recoverer, emergency, holding, scheduler))
             group.create_task(self._manager.feed_watchdog(database))
             group.create_task(self._end_with(bus))
             await self._first_recovery()
@@ -177,7 +205,9 @@ class Daemon:
         except TimeoutError:
             _log.warning("Serving before recovery is done: the launcher does not answer")
 
-    async def _recover_and_schedule(self, recoverer: Recoverer, emergency: Emergency, scheduler: Scheduler) -> None:
+    async def _recover_and_schedule(
+        self, recoverer: Recoverer, emergency: Emergency, holding: Holding, scheduler: Scheduler
+    ) -> None:
         warned = False
         while True:
             try:
@@ -190,6 +220,7 @@ class Daemon:
                 await asyncio.sleep(RECOVERY_RETRY)
         self._recovered.set()
         await emergency.enforce()
+        await holding.recover()
         await scheduler.run()
 
     def _handle_signals(self, group: asyncio.TaskGroup) -> None:
@@ -212,6 +243,7 @@ class Daemon:
         for warning in loaded.warnings:
             _log.warning("%s", warning)
         self._settings.current = loaded.config
+        await self._policies.load()
         await self._registry.load()
 
     async def _reload_on_signal(self) -> None:

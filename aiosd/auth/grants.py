@@ -104,7 +104,7 @@ def fits(constraints: JsonObject, arguments: JsonObject) -> bool:
 
 
 def _allows(constraint: JsonValue, value: JsonValue) -> bool:
-    if not isinstance(constraint, dict):
+    if not isinstance(constraint, dict) or len(constraint) != 1:
         return False
     if "equals" in constraint:
         return _same(constraint["equals"], value)

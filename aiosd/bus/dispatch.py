@@ -22,7 +22,7 @@ from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
 from aiosd.bus.values import MAX_STRING, rows_of
-from aiosd.core.operations import MANAGER, OPERATIONS, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aiosd.bus.connection import MethodCall, SystemBus
     from aiosd.bus.interfaces import Interface, Method
-    from aiosd.bus.members import Member
+    from aiosd.bus.member import Member
     from aiosd.bus.message import BusValue
     from aiosd.bus.peers import Peer, Peers
     from aiosd.bus.subscriptions import Subscriptions
@@ -45,7 +45,18 @@ if TYPE_CHECKING:
 
 STANDARD_ERROR = "org.freedesktop.DBus.Error."
 _GONE = frozenset({f"{STANDARD_ERROR}NameHasNoOwner", f"{STANDARD_ERROR}Disconnected"})
-_HIDDEN = frozenset({ErrorKind.TASK_NOT_FOUND, ErrorKind.PERMISSION_DENIED, ErrorKind.INTERACTIVE_AUTH_REQUIRED})
+_HIDDEN = frozenset(
+    {
+        ErrorKind.TASK_NOT_FOUND,
+        ErrorKind.SESSION_NOT_FOUND,
+        ErrorKind.APPROVAL_NOT_FOUND,
+        ErrorKind.PERMISSION_DENIED,
+        ErrorKind.INTERACTIVE_AUTH_REQUIRED,
+    }
+)
+_INTERFACES = {Place.MANAGER: MANAGER, Place.TASK: TASK, Place.SESSION: SESSION, Place.APPROVAL: APPROVAL}
+_FOUND_BY_ASKING = {Place.TASK: "task.get", Place.SESSION: "session.get", Place.APPROVAL: "approval.get"}
+"""Objects of which only the core knows whether they are there for a caller, and the operation that tells."""
 
 MAX_MISSED_BYTES = 8 * 1024 * 1024
 """Most JSON that Resubscribe answers; a message on the system bus may have 32 MiB."""
@@ -151,39 +162,40 @@ class Dispatcher:
             return Outcome() if method.name == "Ping" else Outcome("s", (self._machine_id,))
         if interface.name == INTROSPECTABLE:
             answer = Outcome("s", (introspection(own, target.child),))
-            return answer if target.place is not Place.TASK else self._when_visible(target, answer)
+            return self._when_visible(target, answer) if target.place in _FOUND_BY_ASKING else answer
         if own is not None and interface is own:
             return self._operation(call, target, method)
         return self._properties(call, target, own, method.name)
 
     def _own(self, target: Target) -> Interface | None:
-        name = {Place.MANAGER: MANAGER, Place.TASK: TASK}.get(target.place)
+        name = _INTERFACES.get(target.place)
         return None if name is None else self._interfaces[name]
 
     def _operation(self, call: MethodCall, target: Target, method: Method) -> Work:
         """A method of ours."""
-        member = MEMBERS[MANAGER if target.place is Place.MANAGER else TASK, method.name]
+        member = MEMBERS[_INTERFACES[target.place], method.name]
         special = {
             "task.subscribe": self._subscribe,
             "task.resubscribe": self._subscribe,
+            "feed.subscribe": self._subscribe,
             "task.unsubscribe": self._unsubscribe,
         }.get(member.operation, self._invoke)
 
         if OPERATIONS[member.operation].secret is not None:
-            return self._secret_operation(member, method, target.task_id, Received(call.take_fds()))
+            return self._secret_operation(member, method, target, Received(call.take_fds()))
 
         async def work(call: MethodCall, caller: Caller) -> Outcome:
-            return await special(member, method, caller, call.sender, member.params(call.body, target.task_id))
+            return await special(member, method, caller, call.sender, member.params(call.body, target.params))
 
         return work
 
-    def _secret_operation(self, member: Member, method: Method, task_id: str, received: Received) -> Work:
+    def _secret_operation(self, member: Member, method: Method, target: Target, received: Received) -> Work:
         """A method whose secret comes by descriptor."""
         name = OPERATIONS[member.operation].secret or ""
 
         async def work(call: MethodCall, caller: Caller) -> Outcome:
             with received:
-                params = member.params(call.body, task_id)
+                params = member.params(call.body, target.params)
                 if name not in params:
                     return await self._invoke(member, method, caller, call.sender, params)
                 field = member.argument_named(name)
@@ -266,11 +278,10 @@ class Dispatcher:
     async def _body(self, target: Target, caller: Caller) -> JsonObject:
         """What the object's properties are made from. Raises StandardError when the caller may not see it."""
         try:
-            if target.place is Place.TASK:
-                return (await self._core.invoke("task.get", caller, {"task_id": target.task_id})).body
-            return (await self._core.invoke("service.status", caller, {})).body
+            operation = _FOUND_BY_ASKING.get(target.place, "service.status")
+            return (await self._core.invoke(operation, caller, target.params)).body
         except AiosError as error:
-            if target.place is Place.TASK and error.kind in _HIDDEN:
+            if target.place in _FOUND_BY_ASKING and error.kind in _HIDDEN:
                 raise StandardError("UnknownObject", "there is no such object") from None
             raise
 

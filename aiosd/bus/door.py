@@ -65,7 +65,7 @@ class BusDoor:
         self._interfaces = interfaces
         self.peers = Peers(bus, limits)
         self.subscriptions = Subscriptions(
-            lambda peer, identifier, event: send_event(bus, peer, identifier, event), limits.subscriptions_per_peer
+            lambda peer, subscription, event: send_event(bus, peer, subscription, event), limits.subscriptions_per_peer
         )
         self.peers.on_left(self.subscriptions.peer_left)
         self._broadcaster = Broadcaster(bus, self.subscriptions)

@@ -7,10 +7,12 @@ that a caller could cause.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from aiosd.bus.member import OPTIONS, TASK_ID, Argument, Member, nothing, whole
 from aiosd.bus.paths import task_path
+from aiosd.bus.permission_members import PERMISSION_ROWS
+from aiosd.bus.session_members import SESSION_ROWS
 from aiosd.bus.values import (
     Option,
     Reading,
@@ -18,7 +20,6 @@ from aiosd.bus.values import (
     number_of,
     object_of,
     percent_of,
-    read_options,
     rows_of,
     text_argument,
     text_list,
@@ -37,66 +38,10 @@ if TYPE_CHECKING:
     Encoder: TypeAlias = Callable[[JsonObject], tuple[BusValue, ...]]
     Decoder: TypeAlias = Callable[[str, BusValue], JsonValue]
 
-OPTIONS = "options"
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument before `options`: the parameter that it fills, how, and whether "" means "not given"."""
-
-    param: str
-    decode: Decoder
-    omit_empty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A method of ours. `fixed`: parameters that this door always sets."""
-
-    interface: str
-    name: str
-    operation: str
-    encode: Encoder
-    arguments: tuple[Argument, ...] = ()
-    options: Mapping[str, Option] | None = None
-    fixed: Mapping[str, JsonValue] = field(default_factory=dict)
-
-    def params(self, body: tuple[BusValue, ...], task_id: str) -> dict[str, JsonValue]:
-        """The operation's parameters. `body` has the signature of the XML; `task_id`: of the object called, or ""."""
-        params: dict[str, JsonValue] = {"task_id": task_id} if task_id else {}
-        for key, preset in self.fixed.items():
-            params[key] = dict(preset) if isinstance(preset, dict) else preset
-        for argument, value in zip(self.arguments, body, strict=False):
-            decoded = argument.decode(argument.param, value)
-            if decoded != "" or not argument.omit_empty:
-                params[argument.param] = decoded
-        if self.options is not None:
-            read_options(self.options, body[-1], params)
-        return params
-
-    def argument_named(self, parameter: str) -> str:
-        """What a caller of this method calls an operation's parameter: `options.retry.max_attempts` of the operation is
-        `options.retry_max_attempts` here."""
-        for name, option in (self.options or {}).items():
-            place = ".".join(option.place)
-            rest = parameter.removeprefix(place)
-            if parameter.startswith(place) and (rest == "" or rest[0] in ".["):
-                return f"{OPTIONS}.{name}{rest}"
-        return parameter
-
 
 def _number(field_name: str, value: BusValue) -> JsonValue:
     del field_name
     return int(str(value))
-
-
-def _nothing(body: JsonObject) -> tuple[BusValue, ...]:
-    del body
-    return ()
-
-
-def _whole(body: JsonObject) -> tuple[BusValue, ...]:
-    return (dump(body),)
 
 
 def _fingerprint(body: JsonObject) -> tuple[BusValue, ...]:
@@ -189,7 +134,8 @@ def _own(*names: tuple[str, str]) -> dict[str, Option]:
 _CREATE = {
     **_own(("priority", "s"), ("timeout_ms", "t"), ("depends_on", "as"), ("idempotency_key", "s")),
     **_own(("parent_task_id", "s"), ("session_id", "s"), ("execution_mode", "s"), ("risk_level", "s")),
-    **_own(("title", "s"), ("handle_token", "s")),
+    **_own(("title", "s"), ("handle_token", "s"), ("defer", "b"), ("kind", "s"), ("goal", "s"), ("constraints", "as")),
+    **_own(("shared_context_refs", "as"), ("handoff_expected", "b")),
     "retry_max_attempts": Option("u", (OPTIONS, "retry", "max_attempts")),
     "retry_delay_ms": Option("t", (OPTIONS, "retry", "delay_ms")),
     "metadata": Option("s", ("metadata",), Reading.JSON),
@@ -215,6 +161,7 @@ _HISTORY = {
     "end_time": Option("t", ("filter", "end_time"), Reading.TIME),
 }
 _ALL_USERS = {"all_users": Option("b", ("all_users",))}
+_RECURSIVE = {"recursive": Option("b", ("recursive",))}
 _TOKEN = {"handle_token": Option("s", ("handle_token",))}
 _WAIT = {"timeout_ms": Option("t", ("timeout_ms",)), "until_waiting": Option("b", ("until_waiting",))}
 _ATTEMPT = {"attempt": Option("u", ("attempt",))}
@@ -239,7 +186,6 @@ _AUDIT = {
 }
 
 _SCOPE = Argument("scope", text_argument)
-_TASK_ID = Argument("task_id", text_argument)
 _CAPABILITY = Argument("capability_id", text_argument)
 _ARTIFACT = Argument("artifact_id", text_argument)
 _WEBHOOK_URL = Argument("webhook_url", text_argument)
@@ -252,67 +198,71 @@ _ROWS = (
         _new_task,
         (_CAPABILITY, Argument("arguments", json_argument)),
         _CREATE,
-        {OPTIONS: {"async": True}},
+        {OPTIONS: {"async": True, "defer": False}},
     ),
-    Member(MANAGER, "GetTask", "task.get", _whole, (_TASK_ID,), {"include_history": Option("b", ("include_history",))}),
+    Member(MANAGER, "GetTask", "task.get", whole, (TASK_ID,), {"include_history": Option("b", ("include_history",))}),
     Member(MANAGER, "ListTasks", "task.list", _page, (), _LIST),
     Member(MANAGER, "ListCapabilities", "capability.list", _capabilities, (), {"filter": Option("s", ("filter",))}),
-    Member(MANAGER, "GetCapability", "capability.get", _whole, (_CAPABILITY,)),
+    Member(MANAGER, "GetCapability", "capability.get", whole, (_CAPABILITY,)),
     Member(
         MANAGER,
         "Subscribe",
         "task.subscribe",
         _subscription,
-        (_TASK_ID, Argument("events", text_list)),
+        (TASK_ID, Argument("events", text_list)),
         _ALL_USERS,
     ),
-    Member(MANAGER, "Unsubscribe", "task.unsubscribe", _nothing, (Argument("subscription_id", text_argument),)),
+    Member(MANAGER, "Unsubscribe", "task.unsubscribe", nothing, (Argument("subscription_id", text_argument),)),
     Member(
         MANAGER,
         "Resubscribe",
         "task.resubscribe",
         _resubscription,
-        (_TASK_ID, Argument("last_event_id", text_argument)),
+        (TASK_ID, Argument("last_event_id", text_argument)),
         {"events": Option("as", ("events",)), **_ALL_USERS},
     ),
     Member(MANAGER, "ListHistory", "task.history", _page, (), _HISTORY),
-    Member(MANAGER, "ListArtifacts", "artifact.list", _artifacts, (_TASK_ID,)),
+    Member(MANAGER, "ListArtifacts", "artifact.list", _artifacts, (TASK_ID,)),
     Member(MANAGER, "GetArtifact", "artifact.get", _artifact, (_ARTIFACT,)),
     Member(MANAGER, "OpenArtifact", "artifact.open", _descriptor, (_ARTIFACT, Argument("part", _number))),
-    Member(MANAGER, "Reload", "service.reload", _nothing, (), _NO_OPTIONS),
-    Member(MANAGER, "GetStatus", "service.status", _whole),
-    Member(MANAGER, "QueryAudit", "audit.query", _whole, (), _AUDIT),
+    Member(MANAGER, "Reload", "service.reload", nothing, (), _NO_OPTIONS),
+    Member(MANAGER, "GetStatus", "service.status", whole),
+    Member(MANAGER, "QueryAudit", "audit.query", whole, (), _AUDIT),
     Member(MANAGER, "RotateAuditKey", "audit.rotate_key", _fingerprint, (), _NO_OPTIONS),
-    Member(MANAGER, "Emergency", "emergency.stop", _whole, (_SCOPE,), {**_UID, "reason": Option("s", ("reason",))}),
-    Member(MANAGER, "LiftEmergency", "emergency.lift", _nothing, (_SCOPE,), _UID),
+    Member(MANAGER, "Emergency", "emergency.stop", whole, (_SCOPE,), {**_UID, "reason": Option("s", ("reason",))}),
+    Member(MANAGER, "LiftEmergency", "emergency.lift", nothing, (_SCOPE,), _UID),
     Member(
         MANAGER,
         "SubscribeWebhook",
         "task.subscribe_webhook",
         _webhook,
-        (_TASK_ID, _WEBHOOK_URL, Argument("events", text_list)),
+        (TASK_ID, _WEBHOOK_URL, Argument("events", text_list)),
         _WEBHOOK,
     ),
-    Member(MANAGER, "UnsubscribeWebhook", "task.unsubscribe_webhook", _nothing, (_TASK_ID, _WEBHOOK_URL), _NO_OPTIONS),
+    Member(MANAGER, "UnsubscribeWebhook", "task.unsubscribe_webhook", nothing, (TASK_ID, _WEBHOOK_URL), _NO_OPTIONS),
     Member(
         MANAGER,
         "ListWebhooks",
         "webhook.list",
-        _whole,
+        whole,
         (Argument("task_id", text_argument, omit_empty=True),),
         _ALL_USERS,
     ),
-    Member(MANAGER, "ResumeWebhook", "webhook.resume", _nothing, (Argument("webhook_id", text_argument),), _NO_OPTIONS),
-    Member(TASK, "Cancel", "task.cancel", _nothing, (Argument("reason", text_argument, omit_empty=True),), _NO_OPTIONS),
-    Member(TASK, "Pause", "task.pause", _nothing, (), _NO_OPTIONS),
-    Member(TASK, "Resume", "task.resume", _nothing, (), _NO_OPTIONS),
+    Member(MANAGER, "ResumeWebhook", "webhook.resume", nothing, (Argument("webhook_id", text_argument),), _NO_OPTIONS),
+    Member(TASK, "Cancel", "task.cancel", nothing, (Argument("reason", text_argument, omit_empty=True),), _RECURSIVE),
+    Member(TASK, "Pause", "task.pause", nothing, (), _RECURSIVE),
+    Member(TASK, "Resume", "task.resume", nothing, (), _RECURSIVE),
     Member(TASK, "Retry", "task.retry", _new_task, (), _TOKEN),
-    Member(TASK, "SetPriority", "task.set_priority", _nothing, (Argument("priority", text_argument),), _NO_OPTIONS),
-    Member(TASK, "ProvideInput", "task.input", _nothing, (Argument("input", json_argument),), _NO_OPTIONS),
+    Member(TASK, "SetPriority", "task.set_priority", nothing, (Argument("priority", text_argument),), _RECURSIVE),
+    Member(TASK, "ProvideInput", "task.input", nothing, (Argument("input", json_argument),), _NO_OPTIONS),
+    Member(TASK, "Authenticate", "task.authenticate", nothing, (Argument("auth_response", _number),), _NO_OPTIONS),
     Member(TASK, "Wait", "task.wait", _end, (), _WAIT),
     Member(TASK, "OpenLog", "task.open_log", _descriptor, (Argument("stream", text_argument),), _ATTEMPT),
     Member(TASK, "GetHistory", "task.state_history", _history),
+    Member(TASK, "GetTree", "task.tree", whole, (), {"limit": Option("u", ("limit",))}),
 )
 
-MEMBERS: Mapping[tuple[str, str], Member] = {(row.interface, row.name): row for row in _ROWS}
+MEMBERS: Mapping[tuple[str, str], Member] = {
+    (row.interface, row.name): row for row in (*_ROWS, *SESSION_ROWS, *PERMISSION_ROWS)
+}
 """Every method of ours by interface and name."""

@@ -1,4 +1,4 @@
-"""Properties of the manager and of a task, made from what `service.status` and `task.get` answer. Pure.
+"""Properties of our objects, made from what `service.status` and the `get`s of tasks and others answer. Pure.
 
 Who may not see a task gets no body, so no property either; whoever sees it sees all of them.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.bus.connection import Variant
 from aiosd.bus.values import number_of, object_of, percent_of, text_of, time_of
-from aiosd.core.operations import MANAGER, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK
 from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
@@ -84,7 +84,33 @@ _MANAGER: Mapping[str, Getter] = {
     "TasksQueued": _within("tasks", _number("queued")),
 }
 
-GETTERS: Mapping[str, Mapping[str, Getter]] = {MANAGER: _MANAGER, TASK: _TASK}
+_SESSION: Mapping[str, Getter] = {
+    "Id": _text("session_id"),
+    "Uid": _number("uid"),
+    "CreatedAt": _time("created_at"),
+    "Title": _text("title"),
+    "Status": _text("status"),
+    "ActiveObjective": _text("active_objective"),
+}
+
+_APPROVAL: Mapping[str, Getter] = {
+    "Id": _text("id"),
+    "TaskId": _text("task_id"),
+    "SessionId": _text("session_id"),
+    "Uid": _number("uid"),
+    "Kind": _text("kind"),
+    "CapabilityId": _text("capability_id"),
+    "Summary": _text("summary"),
+    "RiskLevel": _text("risk_level"),
+    "Arguments": _json("arguments"),
+    "RequestHash": _text("request_hash"),
+    "CreatedAt": _time("created_at"),
+    "ExpiresAt": _time("expires_at"),
+    "Status": _text("status"),
+    "Decision": _text("decision"),
+}
+
+GETTERS: Mapping[str, Mapping[str, Getter]] = {MANAGER: _MANAGER, TASK: _TASK, SESSION: _SESSION, APPROVAL: _APPROVAL}
 """How each property is found in its object's body; a test holds this to dbus/*.xml."""
 
 

@@ -1,9 +1,9 @@
-"""Object paths: the manager's, and one for each task, found from the id and back without a table.
+"""Object paths: the manager's, and one for each task, session and approval, found from the id and back without a table.
 
 A task's path is its id with every "-" written as "_": `task-01jdx…` is `/org/aios/TaskManager/task/task_01jdx…`,
 `task-u1000-my_token` is `…/task/task_u1000_my_token`. That can be undone because an id has the form `task-<ulid>` or
 `task-<owner>-<token>` and neither ulid nor owner contains "_": a client computes a path with one replacement, and knows
-it before the task exists (`handle_token`). Pure.
+it before the task exists (`handle_token`). A session's and an approval's are made in the same way. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from enum import Enum
 BUS_NAME = "org.aios.TaskManager"
 MANAGER_PATH = "/org/aios/TaskManager"
 TASKS_PATH = f"{MANAGER_PATH}/task"
+APPROVALS_PATH = f"{MANAGER_PATH}/approval"
+SESSIONS_PATH = f"{MANAGER_PATH}/session"
 MAX_ID = 128
 """Characters in an id (model/wire.py, Identifier)."""
 
 _ID = re.compile(r"task-[A-Za-z0-9]+(?:-[A-Za-z0-9_]+)?")
 _LABEL = re.compile(r"task_([A-Za-z0-9]+)(?:_([A-Za-z0-9_]+))?")
+_SESSION_ID = re.compile(r"ps-[A-Za-z0-9]+")
+_SESSION_LABEL = re.compile(r"ps_([A-Za-z0-9]+)")
+_APPROVAL_ID = re.compile(r"apr-[a-z0-9]{1,64}")
+_APPROVAL_LABEL = re.compile(r"apr_([a-z0-9]{1,64})")
 _PARENTS = {"/": "org", "/org": "aios", "/org/aios": "TaskManager"}
 
 
@@ -32,15 +38,29 @@ class Place(Enum):
     TASKS = "tasks"
     """The folder of all tasks; its children are not listed, see ListTasks."""
     TASK = "task"
+    SESSIONS = "sessions"
+    """The folder of all sessions; see ListSessions."""
+    SESSION = "session"
+    APPROVALS = "approvals"
+    """The folder of all approvals; see ListApprovals."""
+    APPROVAL = "approval"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names. `task_id` for a task; `child`: the one child that is listed."""
+    """What a path names. `task_id` for a task, and so on; `child`: the one child that is listed."""
 
     place: Place
     task_id: str = ""
     child: str = ""
+    session_id: str = ""
+    approval_id: str = ""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """What an operation on the object is about."""
+        named = {"task_id": self.task_id, "session_id": self.session_id, "approval_id": self.approval_id}
+        return {name: value for name, value in named.items() if value}
 
 
 def task_path(task_id: str) -> str:
@@ -50,15 +70,39 @@ def task_path(task_id: str) -> str:
     return f"{TASKS_PATH}/{task_id.replace('-', '_')}"
 
 
+def session_path(session_id: str) -> str:
+    """The path of a session. Raises ValueError for what is not a session's id."""
+    if len(session_id) > MAX_ID or _SESSION_ID.fullmatch(session_id) is None:
+        raise ValueError("not a session's id")
+    return f"{SESSIONS_PATH}/{session_id.replace('-', '_')}"
+
+
+def approval_path(approval_id: str) -> str:
+    """The path of an approval. Raises ValueError for what is not an approval's id."""
+    if _APPROVAL_ID.fullmatch(approval_id) is None:
+        raise ValueError("not an approval's id")
+    return f"{APPROVALS_PATH}/{approval_id.replace('-', '_')}"
+
+
 def find(path: str) -> Target | None:
     """What is at `path`, or None when nothing can be there (a task's path may still name no task)."""
     if path == MANAGER_PATH:
         return Target(Place.MANAGER, child="task")
     if path == TASKS_PATH:
         return Target(Place.TASKS)
+    if path == SESSIONS_PATH:
+        return Target(Place.SESSIONS)
+    if path == APPROVALS_PATH:
+        return Target(Place.APPROVALS)
     if path in _PARENTS:
         return Target(Place.PARENT, child=_PARENTS[path])
     folder, _, label = path.rpartition("/")
+    if folder == SESSIONS_PATH:
+        named = _SESSION_LABEL.fullmatch(label) if len(label) <= MAX_ID else None
+        return None if named is None else Target(Place.SESSION, session_id=f"ps-{named[1]}")
+    if folder == APPROVALS_PATH:
+        asked = _APPROVAL_LABEL.fullmatch(label)
+        return None if asked is None else Target(Place.APPROVAL, approval_id=f"apr-{asked[1]}")
     match = _LABEL.fullmatch(label) if folder == TASKS_PATH and len(label) <= MAX_ID else None
     if match is None:
         return None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import Variant
-from aiosd.bus.paths import MANAGER_PATH, task_path
-from aiosd.core.operations import MANAGER, TASK
+from aiosd.bus.paths import MANAGER_PATH, approval_path, task_path
+from aiosd.core.operations import APPROVAL, MANAGER, TASK
 from aiosd.model.event import Kind
 from aiosd.model.jsontext import dump
 from aiosd.model.status import Status
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiosd.bus.message import BusValue
     from aiosd.bus.subscriptions import Subscriptions
     from aiosd.model.event import Event
+    from aiosd.model.subscription import Subscription
 
 PROPERTIES = "org.freedesktop.DBus.Properties"
 PROGRESS_INTERVAL = 0.25
@@ -33,6 +34,13 @@ PROGRESS_INTERVAL = 0.25
 REMOVED = "task.removed"
 """Type of the event of a task that retention has deleted."""
 
+_APPROVALS = {
+    "approval.requested": "pending",
+    "approval.approved": "approved",
+    "approval.rejected": "rejected",
+    "approval.expired": "expired",
+}
+"""Types of events about an approval, and its status after each."""
 _RUN = ("Attempt", "StartedAt", "EndedAt", "Unit", "ControlGroup", "Reason")
 _RESULT = ("Result", "Error")
 _EDITED = ("Priority", "Metadata")
@@ -129,6 +137,7 @@ class Broadcaster:
     def _emit(self, event: Event) -> None:
         if event.task_id is not None:
             self._broadcast(event, event.task_id)
+            self._approval(event, event.task_id)
         self._subscriptions.deliver(event)
 
     def _broadcast(self, event: Event, task_id: str) -> None:
@@ -147,6 +156,20 @@ class Broadcaster:
         elif invalidated := _INVALIDATED.get(event.kind):
             self._properties_changed(path, TASK, {}, invalidated)
 
+    def _approval(self, event: Event, task_id: str) -> None:
+        """That something waits for a second word, or does no longer: ids only."""
+        outcome = _APPROVALS.get(event.type)
+        approval_id = event.payload.get("approval_id")
+        if outcome is None or not isinstance(approval_id, str):
+            return
+        path = approval_path(approval_id)
+        if event.type == "approval.requested":
+            body = (approval_id, path, task_id, event.uid)
+            self._bus.send_signal(MANAGER_PATH, MANAGER, "ApprovalRequested", "sosu", body)
+        else:
+            self._bus.send_signal(MANAGER_PATH, MANAGER, "ApprovalResolved", "sos", (approval_id, path, outcome))
+            self._properties_changed(path, APPROVAL, {"Status": Variant("s", outcome)}, ("Decision",))
+
     def _properties_changed(
         self, path: str, interface: str, changed: Mapping[str, Variant], invalidated: Sequence[str]
     ) -> None:
@@ -163,7 +186,7 @@ _INVALIDATED: Mapping[Kind, tuple[str, ...]] = {
 """What an event without a change of state makes stale."""
 
 
-def send_event(bus: SystemBus, peer: str, subscription_id: str, event: Event) -> None:
+def send_event(bus: SystemBus, peer: str, subscription: Subscription, event: Event) -> None:
     """One event to one subscriber, and to nobody else."""
-    body = (subscription_id, event.id, event.kind.value, dump(event.data()))
+    body = (subscription.id, event.id, subscription.shown_as(event), dump(subscription.data_of(event)))
     bus.send_signal(MANAGER_PATH, MANAGER, "Event", "ssss", body, destination=peer)

@@ -40,9 +40,9 @@ class Entry:
 
 
 class Subscriptions:
-    """The table, looked up by task. `send(peer, subscription_id, event)` delivers."""
+    """The table, looked up by task. `send(peer, subscription, event)` delivers."""
 
-    def __init__(self, send: Callable[[str, str, Event], None], per_peer: int) -> None:
+    def __init__(self, send: Callable[[str, Subscription, Event], None], per_peer: int) -> None:
         """`per_peer`: most subscriptions of one connection."""
         self._send = send
         self._per_peer = per_peer
@@ -80,7 +80,7 @@ class Subscriptions:
         """Deliver what was recorded, and everything after it from now on. Follows the reply without a pause."""
         for event in recorded:
             if subscription.wants(event):
-                self._send(peer, subscription.id, event)
+                self._send(peer, subscription, event)
         if recorded:
             subscription = replace(subscription, after=max(subscription.after, recorded[-1].sequence))
         entry = Entry(peer, subscription)
@@ -93,7 +93,7 @@ class Subscriptions:
         for key in {event.task_id or "", ""}:
             for entry in tuple(self._by_task.get(key, {}).values()):
                 if entry.subscription.wants(event):
-                    self._send(entry.peer, entry.subscription.id, event)
+                    self._send(entry.peer, entry.subscription, event)
 
     def owns(self, peer: str, subscription_id: str) -> bool:
         """Whether that subscription is this connection's."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aiosd.core import clock
+from aiosd.core import clock, timeline
 from aiosd.model import machine
 from aiosd.model.event import Event, Kind, Source, StateChange
 from aiosd.model.redact import redacted
@@ -115,6 +115,7 @@ def enter(
         reason=None if reason is None else str(reason), metadata=history_metadata,
     )  # fmt: skip
     _announce(transaction, task, new_status, new_phase, moment, reason, payload or {}, source)
+    timeline.left(transaction, task.session_id, task.status, new_status)
     details: dict[str, JsonValue] = {
         "old": task.status, "new": new_status, "reason": None if reason is None else str(reason)
     }  # fmt: skip
@@ -145,7 +146,8 @@ def _announce(
     if reason is not None:
         shown["reason"] = str(reason)
     boss_type = BOSS_TYPES[status]
-    if status is Status.WORKING and task.status in (Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED):
+    waited = (Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
+    if status is Status.WORKING and task.status in waited and task.started_at is not None:
         boss_type = "task.resumed"
     change = StateChange(task.status, status, phase)
     emit(transaction, task, Kind.STATUS, boss_type, {**shown, **payload}, source=source, change=change)

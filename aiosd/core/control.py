@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from aiosd.core import changes, clock, run_events, run_states
+from aiosd.core import changes, clock, run_events, run_states, tree
 from aiosd.core.authorization import task_not_found
 from aiosd.core.outcome import Verdict
 from aiosd.core.settings import MAX_DOCUMENT_BYTES
@@ -26,9 +26,10 @@ from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.run.client import LauncherError
 from aiosd.store import tasks
 from aiosd.store.database import StoreError
+from aiosd.store.tree import open_below
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from aiosd.auth.caller import Caller
     from aiosd.core.supervision import Supervision
@@ -77,34 +78,54 @@ class Control:
         self._supervision = supervision
         self._begun: set[asyncio.Task[object]] = set()
 
-    async def cancel(self, caller: Caller, task: Task, reason: str) -> Task:
-        """End the task for good: at once when no program runs, else after the program's grace."""
+    async def cancel(self, caller: Caller, task: Task, reason: str, *, recursive: bool = True) -> Task:
+        """End the task for good, and all under it: at once where no program runs, else after the program's grace."""
         refuse_final(task)
-        await self._ask_program(task, "can_cancel", "canceled")
-        watch = await self._carry_out(self._begin_cancel(caller, task.id, reason))
+        under = await self._database.read(lambda db: open_below(db, task)) if recursive else []
+        await self.ask_programs([task, *under], [])
+        watch = await self.carry_out(self._begin_cancel(caller, task.id, reason, recursive=recursive))
         if watch is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_WAIT):
                     await watch.ended.wait()
         return await self._fresh(task.id)
 
-    async def _begin_cancel(self, caller: Caller, task_id: str, reason: str) -> Watch | None:
-        """Write it down and tell the program; the run to wait for, when there is one."""
-        after = await self._database.write(lambda tx: _request_cancel(tx, task_id, caller, reason))
-        watch = None if after.status.is_final else self._supervision.of_task(task_id)
-        if watch is not None:
-            await self._supervision.request_stop(watch, reason)
-        return watch
+    async def _begin_cancel(self, caller: Caller, task_id: str, reason: str, *, recursive: bool) -> Watch | None:
+        """Write it down and tell the programs; the run to wait for, when there is one."""
+        asked = await self._database.write(lambda tx: _request_cancel(tx, task_id, caller, reason, recursive=recursive))
+        await self.stop(asked)
+        return None if asked[0].status.is_final else self._supervision.of_task(task_id)
 
-    async def pause(self, caller: Caller, task: Task) -> Task:
-        """Hold the task where it is, by its program's own hand or by the freezer."""
+    async def stop(self, asked: Sequence[Task]) -> None:
+        """Tell the programs of tasks that are to end (the store says so already)."""
+        for task in asked:
+            watch = None if task.status.is_final else self._supervision.of_task(task.id)
+            if watch is not None:
+                await self._supervision.request_stop(watch, task.cancel_reason or Reason.CANCELED)
+
+    async def pause(self, actor: str, task: Task) -> Task:
+        """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them."""
         refuse_final(task)
         watch = self._running_watch(task, "paused")
         if watch.capability is None or watch.capability.pausable is Pausable.NO:
             raise illegal(task, "paused", "not-pausable")
-        return await self._carry_out(self._hold(caller, task.id, watch, watch.capability.pausable))
+        return await self.carry_out(self._hold(actor, task.id, watch, watch.capability.pausable))
 
-    async def _hold(self, caller: Caller, task_id: str, watch: Watch, how: Pausable) -> Task:
+    def check_pausable(self, task: Task) -> None:
+        """Raise INVALID_STATE when its program runs and is none that can be paused."""
+        watch = self._supervision.of_task(task.id)
+        if watch is not None and (watch.capability is None or watch.capability.pausable is Pausable.NO):
+            raise illegal(task, "paused", "not-pausable")
+
+    async def ask_programs(self, cancel: Sequence[Task], pause: Sequence[Task]) -> None:
+        """Ask the programs of these tasks whether they allow it. Raises the first refusal."""
+        asked = [self._ask_program(task, "can_cancel", "canceled") for task in cancel]
+        for task in pause:
+            self.check_pausable(task)
+            asked.append(self._ask_program(task, "can_pause", "paused"))
+        await asyncio.gather(*asked)
+
+    async def _hold(self, actor: str, task_id: str, watch: Watch, how: Pausable) -> Task:
         async with watch.holding:
             task = await self._fresh(task_id)
             refuse_final(task)
@@ -114,7 +135,7 @@ class Control:
             try:
                 if how is not Pausable.COOPERATIVE or await watch.ask("pause", within=PAUSE_ANSWER) is None:
                     await self._freeze(task, watch)
-                return await self._database.write(lambda tx: _hold(tx, task.id, caller))
+                return await self._database.write(lambda tx: _hold(tx, task.id, actor))
             except (AiosError, StoreError):
                 await self._let_go_quietly(watch)
                 raise
@@ -122,31 +143,42 @@ class Control:
     async def resume(self, caller: Caller, task: Task) -> Task:
         """Let a paused task go on."""
         refuse_final(task)
+        if task.held and task.status is not Status.PAUSED:
+            return await self._database.write(lambda tx: _unhold(tx, task.id))
         if task.status is not Status.PAUSED:
             raise illegal(task, "resumed", "not-paused")
         watch = self._supervision.of_task(task.id)
         if watch is None:
             raise illegal(task, "resumed", "not-running")
-        return await self._carry_out(self._release(caller, task.id, watch))
+        return await self.carry_out(self._release(caller, task.id, watch))
 
     async def _release(self, caller: Caller, task_id: str, watch: Watch) -> Task:
         async with watch.holding:
-            after = await self._database.write(lambda tx: _release(tx, task_id, caller))
+            after = await self._database.write(lambda tx: release(tx, task_id, caller))
             await self._let_go(watch)
         return after
 
-    async def set_priority(self, caller: Caller, task: Task, priority: Priority) -> Task:
+    @asynccontextmanager
+    async def letting_go(self, task_ids: Sequence[str]) -> AsyncIterator[None]:
+        """For who resumes paused tasks in a transaction of their own, with `release`: their programs go on after it."""
+        watches = [watch for one in sorted(task_ids) if (watch := self._supervision.of_task(one)) is not None]
+        async with AsyncExitStack() as held:
+            for watch in watches:
+                await held.enter_async_context(watch.holding)
+            yield
+            for watch in watches:
+                await self._let_go_quietly(watch)
+
+    async def set_priority(self, caller: Caller, task: Task, priority: Priority, *, recursive: bool = False) -> Task:
         """Change the order of admission of a task that has not ended."""
         refuse_final(task)
 
         def change(transaction: Transaction) -> Task:
             found = _must(transaction, task.id)
             refuse_final(found)
-            also: JsonObject = {"priority": int(priority)}
-            after = changes.set_phase(transaction, found, found.phase, boss_type="task.priority", also=also)
-            details: JsonObject = {"old": found.priority.wire, "new": priority.wire}
-            changes.audit(transaction, found, "task.priority", f"uid:{caller.uid}", details)
-            return after
+            wanted = tree.with_open_below(transaction, found) if recursive else [found]
+            changed = [tree.set_priority(transaction, one, priority, f"uid:{caller.uid}") for one in wanted]
+            return changed[0]
 
         return await self._database.write(change)
 
@@ -171,15 +203,17 @@ class Control:
             # Kept until it is delivered: an accepted answer survives a crash of ours.
             delivery = f"input-{os.urandom(8).hex()}"
             kept: JsonObject = {"interaction": interaction, "answer": answer, "delivery": delivery}
-            return _enter(transaction, found, Status.WORKING, "given input", by=caller, reason="input-provided",
-                          also={"question": kept})  # fmt: skip
+            return _enter(
+                transaction, found, Status.WORKING, "given input", by=f"uid:{caller.uid}", reason="input-provided",
+                also={"question": kept},
+            )  # fmt: skip
 
         async def hand_over() -> Task:
             after = await self._database.write(accept)
             await self._supervision.deliver_answer(watch, after)
             return after
 
-        return await self._carry_out(hand_over())
+        return await self.carry_out(hand_over())
 
     async def _unblock(self, caller: Caller, task: Task, answer: JsonObject) -> Task:
         """A person decides about a task that failed too often: once more, or never."""
@@ -189,8 +223,10 @@ class Control:
             if found.phase is not Phase.BLOCKED:
                 raise illegal(found, "unblocked", "not-blocked")
             if answer.get("action") == "retry":
-                working = _enter(transaction, found, Status.WORKING, "unblocked", by=caller, reason="unblocked",
-                                 also={"question": None, "error": None})  # fmt: skip
+                working = _enter(
+                    transaction, found, Status.WORKING, "unblocked", by=f"uid:{caller.uid}", reason="unblocked",
+                    also={"question": None, "error": None},
+                )  # fmt: skip
                 return run_states.wait_for_retry(transaction, working, clock.now(), Reason.USER_REQUEST, "asked for")
             changes.audit(transaction, found, "task.input", f"uid:{caller.uid}", {"action": "fail"})
             verdict = Verdict(Status.FAILED, Reason(found.reason or Reason.REPORTED), None, found.error)
@@ -198,7 +234,7 @@ class Control:
 
         return await self._database.write(decide)
 
-    async def _carry_out(self, work: Coroutine[None, None, T]) -> T:
+    async def carry_out(self, work: Coroutine[None, None, T]) -> T:
         """What has begun is done to its end, also when whoever asked for it leaves meanwhile."""
         task = asyncio.create_task(work)
         self._begun.add(task)
@@ -273,48 +309,55 @@ def _enter(
     status: Status,
     wanted: str,
     *,
-    by: Caller,
+    by: str,
     reason: str,
     also: JsonObject | None = None,
 ) -> Task:
     refuse_final(task)
     try:
         return changes.enter(
-            transaction, task, status, actor=Actor.USER, by=f"uid:{by.uid}", source=Source.USER, reason=reason,
+            transaction, task, status, actor=Actor.USER, by=by, source=Source.USER, reason=reason,
             also=also,
         )  # fmt: skip
     except IllegalTransition:
         raise illegal(task, wanted, "illegal-transition") from None
 
 
-def _hold(transaction: Transaction, task_id: str, caller: Caller) -> Task:
+def _unhold(transaction: Transaction, task_id: str) -> Task:
+    found = _must(transaction, task_id)
+    refuse_final(found)
+    return tree.unhold(transaction, found)
+
+
+def _hold(transaction: Transaction, task_id: str, actor: str) -> Task:
     """A held program's task is paused; one that is to end is not held any more."""
     found = _must(transaction, task_id)
     refuse_final(found)
     if found.cancel_reason is not None:
         raise illegal(found, "paused", "stopping")
-    return _enter(transaction, found, Status.PAUSED, "paused", by=caller, reason=Reason.USER_REQUEST)
+    return _enter(
+        transaction, found, Status.PAUSED, "paused", by=actor, reason=Reason.USER_REQUEST, also={"held": False}
+    )
 
 
-def _release(transaction: Transaction, task_id: str, caller: Caller) -> Task:
+def release(transaction: Transaction, task_id: str, caller: Caller) -> Task:
     """A paused task goes on: to work, or to the question that its program asked before it was held."""
     found = _must(transaction, task_id)
-    question = found.question
-    working = _enter(transaction, found, Status.WORKING, "resumed", by=caller, reason=Reason.USER_REQUEST,
-                     also={"question": None})  # fmt: skip
+    question, asked = found.question, found.auth_request
+    working = _enter(transaction, found, Status.WORKING, "resumed", by=f"uid:{caller.uid}", reason=Reason.USER_REQUEST,
+                     also={"question": None, "auth_request": None})  # fmt: skip
+    if asked is not None:
+        return run_events.ask_authentication(transaction, working, asked)
     return working if question is None else run_events.ask(transaction, working, question)
 
 
-def _request_cancel(transaction: Transaction, task_id: str, caller: Caller, reason: str) -> Task:
-    """Write down that the task is to end; a task without a program ends here and now."""
+def _request_cancel(
+    transaction: Transaction, task_id: str, caller: Caller, reason: str, *, recursive: bool
+) -> list[Task]:
+    """Write down what is to end; see core/tree.py."""
     task = _must(transaction, task_id)
     refuse_final(task)
-    tasks.update(transaction, task_id, {"cancel_reason": reason})
-    details: JsonObject = {"reason": reason}
-    changes.audit(transaction, task, "task.cancel", f"uid:{caller.uid}", details)
-    if run_states.has_live_run(transaction, task_id):
-        return task
-    return run_states.end(transaction, _must(transaction, task_id), Verdict(Status.CANCELED, Reason.CANCELED))
+    return tree.request_cancel_all(transaction, task, f"uid:{caller.uid}", reason, recursive=recursive)
 
 
 def check_answer(question: JsonObject, answer: JsonObject) -> None:

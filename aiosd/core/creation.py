@@ -9,24 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aiosd.auth.policy import RUN_ACTIONS, Action
-from aiosd.core import changes, clock
-from aiosd.core.authorization import task_not_found
+from aiosd.auth.policy import Action
+from aiosd.core import approving, changes, clock, links
+from aiosd.core.approving import Waits
+from aiosd.core.consent import Wish, settle
 from aiosd.core.settings import MAX_DOCUMENT_BYTES, MAX_TOGETHER_BYTES
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.manifest import argv, schema
 from aiosd.model import jsontext
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
-from aiosd.model.status import Level, Phase, Priority, Status
+from aiosd.model.status import Phase, Priority, Status
 from aiosd.model.task import Task
 from aiosd.store import dependencies, tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from aiosd.auth.caller import Caller
     from aiosd.core.authorization import Authorizer
+    from aiosd.core.consent import Consent, Consents
     from aiosd.core.registry import Registry
     from aiosd.core.settings import Settings
     from aiosd.model import wire
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from aiosd.model.manifest import Capability, Limits
     from aiosd.store.database import Database, Transaction
 
-COMMAND_RUN = "compat.command.run"
-"""The administrator's command: the one critical capability that root may start without a second confirmation."""
+
+MAX_PLANNED = 20_000
+"""Planned tasks of one user that nobody has taken yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,31 @@ class Draft:
     depends_on: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A task that may be stored, and by what right."""
+
+    draft: Draft
+    consent: Consent
+
+
 class Creation:
     """Makes tasks."""
 
-    def __init__(self, database: Database, registry: Registry, authorizer: Authorizer, settings: Settings) -> None:
+    def __init__(
+        self,
+        database: Database,
+        registry: Registry,
+        authorizer: Authorizer,
+        settings: Settings,
+        consents: Consents,
+    ) -> None:
         """Keeps what it asks."""
         self._database = database
         self._registry = registry
         self._authorizer = authorizer
         self._settings = settings
+        self._consents = consents
 
     async def create(self, caller: Caller, request: wire.TaskCreate) -> Task:
         """Store a new task for this caller. Raises AiosError, and then nothing was stored."""
@@ -64,10 +83,39 @@ class Creation:
         earlier = await self._earlier(caller, request)
         if earlier is not None:
             return earlier
+        prepared = await self._prepare(caller, capability, request)
+        return await self._database.write(lambda transaction: self._store(transaction, prepared, request))
+
+    async def prepare(self, caller: Caller, request: wire.TaskCreate) -> Prepared:
+        """The same up to the transaction: for who stores several tasks in one, with `store`. Raises AiosError."""
+        capability = self._registry.require(request.capability_id)
+        self._check_request(capability, request)
+        return await self._prepare(caller, capability, request)
+
+    async def _prepare(self, caller: Caller, capability: Capability, request: wire.TaskCreate) -> Prepared:
         draft = self._draft(caller, capability, request)
-        await self._authorize(caller, capability, request.options.priority)
-        self._check_unchanged(capability)
-        return await self._database.write(lambda transaction: self._store(transaction, draft, request))
+        options = request.options
+        wish = Wish(capability, request.arguments, options.session_id, _some(options.parent_task_id))
+        return Prepared(draft, await self._authorize(caller, wish, options.priority, defer=options.may_defer))
+
+    def store(self, transaction: Transaction, draft: Draft, consent: Consent) -> Task:
+        """Store what was prepared. Raises AiosError, and then the whole transaction is to be given up."""
+        return self._insert(transaction, draft, consent)
+
+    def _record(self, transaction: Transaction, task: Task) -> Task:
+        capability = self._registry.find(task.capability_id)
+        schema = None if capability is None else capability.input_schema
+        return changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{task.uid}", schema=schema)
+
+    def store_planned(self, transaction: Transaction, draft: Draft) -> Task:
+        """Store a task that nobody can run yet. Raises AiosError, and then the whole transaction is to be given up."""
+        task = draft.task
+        if task.uid != 0 and tasks.planned_of(transaction, task.uid) >= MAX_PLANNED:
+            raise AiosError(ErrorKind.QUEUE_FULL, f"{MAX_PLANNED} tasks of this user are planned already")
+        task = links.checked(transaction, task, draft.depends_on)
+        stored = self._record(transaction, task)
+        dependencies.add(transaction, stored.sequence, draft.depends_on)
+        return stored
 
     async def retry(self, caller: Caller, old: Task, request: wire.TaskRetry) -> Task:
         """Store a new task like `old`, which must be final. Same checks as for a new request."""
@@ -80,23 +128,25 @@ class Creation:
         capability = self._registry.require(old.capability_id)
         refuse_problems(capability, old.arguments)
         refuse_unfit(capability, old.arguments)
-        await self._authorize(caller, capability, None)
-        self._check_unchanged(capability)
+        wish = Wish(capability, old.arguments, old.session_id, (old.id, *_some(old.parent_id)))
+        consent = await self._authorize(caller, wish, None, defer=False)
         task = replace(
             self._blank(caller, capability),
             id=_task_id(caller, request.handle_token), title=old.title, arguments=old.arguments,
             metadata=old.metadata, timeout_ms=_shorter(capability.timeout_ms, old.timeout_ms), retry_max=old.retry_max,
             retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id,
-            execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id,
+            execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id, kind=old.kind,
+            goal=old.goal, constraints=old.constraints, shared_context=old.shared_context, handoff=old.handoff,
             priority=min(old.priority, Priority.HIGH),
         )  # fmt: skip
-        return await self._database.write(lambda transaction: self._insert_again(transaction, task, old))
+        return await self._database.write(lambda transaction: self._insert_again(transaction, task, old, consent))
 
-    def _insert_again(self, transaction: Transaction, task: Task, old: Task) -> Task:
+    def _insert_again(self, transaction: Transaction, task: Task, old: Task, consent: Consent) -> Task:
         """Under the same parent, when that still goes on and is the caller's own."""
         parent = None if old.parent_id is None else tasks.get(transaction, old.parent_id)
         kept = parent is not None and not parent.status.is_final and parent.uid == task.uid
-        return self._insert(transaction, Draft(replace(task, parent_id=old.parent_id if kept else None)))
+        draft = Draft(replace(task, parent_id=old.parent_id if kept else None))
+        return self._insert(transaction, draft, consent)
 
     def _check_request(self, capability: Capability, request: wire.TaskCreate) -> None:
         for name, value in (("arguments", request.arguments), ("metadata", request.metadata)):
@@ -124,18 +174,12 @@ class Creation:
         earlier = await self._database.read(lambda db: tasks.by_idempotency_key(db, caller.uid, key))
         return None if earlier is None else same_request(earlier, request)
 
-    async def _authorize(self, caller: Caller, capability: Capability, priority: str | None) -> None:
-        if capability.level is Level.CRITICAL and not (caller.is_root and capability.id == COMMAND_RUN):
-            raise AiosError(
-                ErrorKind.PERMISSION_DENIED,
-                "a critical capability needs a second, independent confirmation, which this version cannot ask for",
-                reason="second-confirmation-unavailable", field="capability_id",
-                data={"permission_required": Action.RUN_CRITICAL.value},
-            )  # fmt: skip
-        details = {"capability": capability.id, "title": capability.title, "level": capability.level.wire}
-        await self._authorizer.require(caller, RUN_ACTIONS[capability.level], details)
+    async def _authorize(self, caller: Caller, wish: Wish, priority: str | None, *, defer: bool) -> Consent:
+        consent = await self._consents.obtain(caller, wish, defer=defer)
         if priority == Priority.URGENT.wire:
-            await self._authorizer.require(caller, Action.PRIORITY_URGENT, details)
+            await self._authorizer.require(caller, Action.PRIORITY_URGENT, wish.details)
+        self._check_unchanged(wish.capability)
+        return consent
 
     def _check_unchanged(self, capability: Capability) -> None:
         """What was allowed is what will run: an answer about an older manifest is stale."""
@@ -177,22 +221,30 @@ class Creation:
             session_id=options.session_id,
             execution_mode=options.execution_mode or "independent",
             risk_level=options.risk_level,
+            kind=options.kind,
+            goal=options.goal,
+            constraints=tuple(options.constraints),
+            shared_context=tuple(dict.fromkeys(options.shared_context_refs)),
+            handoff=options.handoff_expected,
             limits=None if options.limits is None else options.limits.model_dump(exclude_none=True),
         )
         return Draft(task, tuple(dict.fromkeys(options.depends_on)))
 
-    def _store(self, transaction: Transaction, draft: Draft, request: wire.TaskCreate) -> Task:
+    def _store(self, transaction: Transaction, prepared: Prepared, request: wire.TaskCreate) -> Task:
+        draft = prepared.draft
         key = draft.task.idempotency_key
         if key is not None:
             earlier = tasks.by_idempotency_key(transaction, draft.task.uid, key)
             if earlier is not None:
                 return same_request(earlier, request)
-        return self._insert(transaction, draft)
+        return self._insert(transaction, draft, prepared.consent)
 
-    def _insert(self, transaction: Transaction, draft: Draft) -> Task:
-        task = draft.task
+    def _insert(self, transaction: Transaction, draft: Draft, consent: Consent) -> Task:
+        waits = Waits.of(self._settings.current)
+        task = approving.prepared(draft.task, consent, waits)
+        approving.refuse_more(transaction, task, self._settings.current.max_unauthorized_per_user)
         room = self._settings.current.max_queue_size
-        if tasks.count_in_status(transaction, Status.PENDING) >= room:
+        if tasks.queued(transaction) >= room:
             raise AiosError(ErrorKind.QUEUE_FULL, f"{room} tasks are waiting already", data={"max_queue_size": room})
         share = self._settings.current.max_queued_per_user
         if share is not None and task.uid != 0 and tasks.waiting_of(transaction, task.uid) >= share:
@@ -203,13 +255,12 @@ class Creation:
             )
         if tasks.get(transaction, task.id) is not None:
             raise AiosError(ErrorKind.INVALID_PARAMS, "a task of that name exists", field="options.handle_token")
-        _check_links(transaction, task, draft.depends_on)
+        task = links.checked(transaction, task, draft.depends_on)
         self._settings.stops.refuse(task.uid)
-        capability = self._registry.find(task.capability_id)
-        schema = None if capability is None else capability.input_schema
-        stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{task.uid}", schema=schema)
+        stored = self._record(transaction, task)
         dependencies.add(transaction, stored.sequence, draft.depends_on)
-        return stored
+        settle(transaction, consent, stored)
+        return approving.announce(transaction, stored, consent, waits)
 
 
 def refuse_problems(capability: Capability, arguments: JsonObject) -> None:
@@ -262,30 +313,13 @@ def same_request(earlier: Task, request: wire.TaskCreate) -> Task:
     return earlier
 
 
-def _check_links(transaction: Transaction, task: Task, depends_on: Sequence[str]) -> None:
-    """Dependencies and the parent exist and are the caller's. A new task can close no cycle but one through itself."""
-    for index, other_id in enumerate(depends_on):
-        if other_id == task.id:
-            raise AiosError(
-                ErrorKind.INVALID_PARAMS, "a task cannot depend on itself", field=f"options.depends_on[{index}]",
-                reason="cycle",
-            )  # fmt: skip
-        other = tasks.get(transaction, other_id)
-        if other is None or (other.uid != task.uid and task.uid != 0):
-            raise AiosError(
-                ErrorKind.TASK_NOT_FOUND, "there is no such task to depend on", field=f"options.depends_on[{index}]"
-            )
-    if task.parent_id is not None:
-        parent = tasks.get(transaction, task.parent_id)
-        if parent is None or (parent.uid != task.uid and task.uid != 0):
-            raise task_not_found()
-        if parent.status.is_final:
-            raise AiosError(ErrorKind.INVALID_STATE, f"the parent is {parent.status}", field="options.parent_task_id")
-
-
 def _task_id(caller: Caller, token: str | None) -> str:
     """A new id; with a token one that the caller can know beforehand."""
     return new_id(Prefix.TASK) if token is None else f"{Prefix.TASK}-u{caller.uid}-{token}"
+
+
+def _some(value: str | None) -> tuple[str, ...]:
+    return () if value is None else (value,)
 
 
 def _milliseconds(seconds: float | None) -> int | None:

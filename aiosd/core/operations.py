@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access
-from aiosd.model import wire
+from aiosd.model import wire, wire_permissions
+from aiosd.model import wire_sessions as sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MANAGER = "org.aios.TaskManager1"
 TASK = "org.aios.TaskManager1.Task"
+APPROVAL = "org.aios.TaskManager1.Approval"
+SESSION = "org.aios.TaskManager1.Session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ _ROWS = (
     _op("task.list", wire.TaskList, Access.VIEW, (MANAGER, "ListTasks"), "A page of tasks"),
     _op("task.history", wire.TaskList, Access.VIEW, (MANAGER, "ListHistory"), "Tasks by time, finished ones too"),
     _op("task.cancel", wire.TaskCancel, Access.CONTROL, (TASK, "Cancel"), "Stop a task for good"),
-    _op("task.pause", wire.TaskRef, Access.CONTROL, (TASK, "Pause"), "Hold a task where it is"),
-    _op("task.resume", wire.TaskRef, Access.CONTROL, (TASK, "Resume"), "Let a paused task go on"),
+    _op("task.pause", wire.TaskHold, Access.CONTROL, (TASK, "Pause"), "Hold a task where it is"),
+    _op("task.resume", wire.TaskHold, Access.CONTROL, (TASK, "Resume"), "Let a paused task go on"),
     _op("task.retry", wire.TaskRetry, Access.RUN, (TASK, "Retry"), "Run a finished task again, as a new one"),
     _op("task.set_priority", wire.TaskPriority, Access.CONTROL, (TASK, "SetPriority"), "Change a task's priority"),
     _op("task.input", wire.TaskInput, Access.CONTROL, (TASK, "ProvideInput"), "Answer a task's question"),
@@ -152,9 +155,67 @@ _ROWS = (
         (MANAGER, "UnsubscribeWebhook"),
         "Send no more to a web address",
     ),
+    _op(
+        "task.authenticate",
+        wire.TaskAuthenticate,
+        Access.CONTROL,
+        (TASK, "Authenticate"),
+        "Give a task's program what it needs to authenticate",
+        secret="auth_response",  # noqa: S106 - the name of a parameter
+    ),
     _op("webhook.list", wire.WebhookList, Access.OWN, (MANAGER, "ListWebhooks"), "The caller's webhooks"),
     _op("webhook.resume", wire.WebhookRef, Access.OWN, (MANAGER, "ResumeWebhook"), "Deliver again to a parked webhook"),
 )
 
-OPERATIONS: Mapping[str, Operation] = {row.name: row for row in _ROWS}
+_SESSION_ROWS = (
+    _op("session.create", sessions.SessionCreate, Access.OWN, (MANAGER, "CreateSession"), "Begin a session"),
+    _op("session.get", sessions.SessionRef, Access.VIEW, (MANAGER, "GetSession"), "One session"),
+    _op("session.list", sessions.SessionList, Access.VIEW, (MANAGER, "ListSessions"), "A page of sessions"),
+    _op("session.update", sessions.SessionUpdate, Access.CONTROL, (SESSION, "Update"), "Change a session's settings"),
+    _op(
+        "session.update_objective",
+        sessions.SessionObjective,
+        Access.CONTROL,
+        (SESSION, "UpdateObjective"),
+        "Say what a session is to reach",
+    ),
+    _op("session.close", sessions.SessionClose, Access.CONTROL, (SESSION, "Close"), "End a session"),
+    _op("session.archive", sessions.SessionRef, Access.CONTROL, (SESSION, "Archive"), "Put a closed session away"),
+    _op("session.timeline", sessions.SessionTimeline, Access.VIEW, (SESSION, "GetTimeline"), "What happened, in order"),
+    _op("thread.create", sessions.ThreadCreate, Access.CONTROL, (SESSION, "CreateThread"), "Begin a thread"),
+    _op("thread.list", sessions.SessionRef, Access.VIEW, (SESSION, "ListThreads"), "A session's threads"),
+    _op("message.list", sessions.MessageList, Access.VIEW, (SESSION, "ListMessages"), "A page of messages"),
+    _op("message.add", sessions.MessageAdd, Access.CONTROL, (SESSION, "AddMessage"), "Put a message on the timeline"),
+    _op("plan.create", sessions.PlanCreate, Access.CONTROL, (SESSION, "CreatePlan"), "A session's plan with its tasks"),
+    _op("plan.get", sessions.PlanGet, Access.VIEW, (SESSION, "GetPlan"), "A session's plan"),
+    _op("plan.propose_diff", sessions.PlanPropose, Access.CONTROL, (SESSION, "ProposeDiff"), "Check and keep a diff"),
+    _op("plan.apply_diff", sessions.PlanApply, Access.CONTROL, (SESSION, "ApplyDiff"), "Change the plan, whole"),
+    _op("task.tree", sessions.TaskTree, Access.VIEW, (TASK, "GetTree"), "A task and all under it"),
+    _op("session.tree", sessions.SessionTree, Access.VIEW, (SESSION, "GetTree"), "A session's tasks as trees"),
+    _op("feed.subscribe", sessions.FeedSubscribe, Access.VIEW, (MANAGER, "SubscribeFeed"), "Follow one of the feeds"),
+)
+
+_PERMISSION_ROWS = (
+    _op(
+        "permission.request",
+        wire_permissions.PermissionRequest,
+        Access.RUN,
+        (MANAGER, "RequestGrant"),
+        "Consent ahead",
+    ),
+    _op("permission.list", wire_permissions.PermissionList, Access.VIEW, (MANAGER, "ListGrants"), "Grants"),
+    _op("permission.revoke", wire_permissions.PermissionRevoke, Access.CONTROL, (MANAGER, "RevokeGrant"), "End one"),
+    _op(
+        "permission.explain",
+        wire_permissions.PermissionExplain,
+        Access.VIEW,
+        (MANAGER, "ExplainPermission"),
+        "What would happen to a request, and why",
+    ),
+    _op("approval.list", wire_permissions.ApprovalList, Access.VIEW, (MANAGER, "ListApprovals"), "Approvals"),
+    _op("approval.get", wire_permissions.ApprovalRef, Access.VIEW, (APPROVAL, "Get"), "One, and what would run"),
+    _op("approval.respond", wire_permissions.ApprovalRespond, Access.APPROVE, (APPROVAL, "Respond"), "Answer one"),
+)
+
+OPERATIONS: Mapping[str, Operation] = {row.name: row for row in (*_ROWS, *_SESSION_ROWS, *_PERMISSION_ROWS)}
 """Every operation by name."""

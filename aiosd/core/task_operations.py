@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access, Action
-from aiosd.core import clock, views
+from aiosd.core import clock, tree, views
 from aiosd.core.authorization import task_not_found
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aiosd.core.control import Control
     from aiosd.core.creation import Creation
     from aiosd.core.events import EventHub
+    from aiosd.core.holding import Holding
     from aiosd.core.scheduler import Scheduler
     from aiosd.model import wire
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -42,6 +43,7 @@ class TaskOperations:
         creation: Creation,
         control: Control,
         scheduler: Scheduler,
+        holding: Holding,
     ) -> None:
         """Keeps what it calls."""
         self._database = database
@@ -50,6 +52,7 @@ class TaskOperations:
         self._creation = creation
         self._control = control
         self._scheduler = scheduler
+        self._holding = holding
 
     def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
         """By operation name."""
@@ -111,17 +114,25 @@ class TaskOperations:
     async def cancel(self, caller: Caller, params: wire.TaskCancel) -> Reply:
         """End a task."""
         task = await self._controlled(caller, params.task_id)
-        return Reply(views.short(await self._control.cancel(caller, task, params.reason)))
+        return Reply(views.short(await self._control.cancel(caller, task, params.reason, recursive=params.recursive)))
 
-    async def pause(self, caller: Caller, params: wire.TaskRef) -> Reply:
+    async def pause(self, caller: Caller, params: wire.TaskHold) -> Reply:
         """Hold a task."""
         task = await self._controlled(caller, params.task_id)
-        return Reply(views.short(await self._control.pause(caller, task)))
+        if not params.recursive:
+            return Reply(views.short(await self._control.pause(f"uid:{caller.uid}", task)))
+        paused, refusals = await self._holding.pause_tree(caller, task)
+        body: dict[str, JsonValue] = {**views.short(paused[0]), "tasks": [views.tree_row(one) for one in paused]}
+        body["refused"] = [{"task_id": str(one.extra.get("task_id")), "reason": one.reason} for one in refusals]
+        return Reply(body)
 
-    async def resume(self, caller: Caller, params: wire.TaskRef) -> Reply:
+    async def resume(self, caller: Caller, params: wire.TaskHold) -> Reply:
         """Let a task go on."""
         task = await self._controlled(caller, params.task_id)
-        return Reply(views.short(await self._control.resume(caller, task)))
+        if not params.recursive:
+            return Reply(views.short(await self._control.resume(caller, task)))
+        found = await self._holding.resume_tree(caller, task)
+        return Reply({**views.short(found[0]), "tasks": [views.tree_row(one) for one in found]})
 
     async def set_priority(self, caller: Caller, params: wire.TaskPriority) -> Reply:
         """Change a task's priority; `urgent` has its own action."""
@@ -129,7 +140,7 @@ class TaskOperations:
         priority = Priority.from_name(params.priority)
         if priority is Priority.URGENT:
             await self._authorizer.require(caller, Action.PRIORITY_URGENT, {"task": task.id})
-        return Reply(views.short(await self._control.set_priority(caller, task, priority)))
+        return Reply(views.short(await self._control.set_priority(caller, task, priority, recursive=params.recursive)))
 
     async def provide_input(self, caller: Caller, params: wire.TaskInput) -> Reply:
         """Answer a task's question."""
@@ -208,7 +219,7 @@ def whole(db: sqlite3.Connection, task_id: str, waiting_for: str | None, *, with
         artifacts=artifacts.of_task(db, task_id),
         depends_on=[other for other, _ in dependencies.of(db, task.sequence)],
         history=journal.history(db, task.sequence) if with_history else None,
-        waiting_for=waiting_for,
+        waiting_for=tree.waits_for(task) or waiting_for,
     )
 
 

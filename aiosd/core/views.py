@@ -51,6 +51,15 @@ def summary(task: Task) -> dict[str, JsonValue]:
     return row
 
 
+def tree_row(task: Task) -> dict[str, JsonValue]:
+    """A row of a tree."""
+    row = summary(task)
+    _put(row, parent_task_id=task.parent_id, session_id=task.session_id, kind=task.kind, risk_level=task.risk_level)
+    if task.held:
+        row["held"] = True
+    return row
+
+
 def created(task: Task) -> dict[str, JsonValue]:
     """The answer to `task.create` and `task.retry`."""
     row: dict[str, JsonValue] = {
@@ -123,6 +132,9 @@ def task_view(
         view, estimated_duration_ms=task.estimated_ms, summary=task.summary, result=task.result, error=task.error,
         question=question, auth_request=task.auth_request, parent_task_id=task.parent_id,
         session_id=task.session_id, retry_of=task.retry_of, risk_level=task.risk_level, waiting_for=waiting_for,
+        kind=task.kind, goal=task.goal, constraints=list(task.constraints) or None,
+        shared_context_refs=list(task.shared_context) or None, held=task.held or None,
+        handoff_expected=task.handoff or None,
         retry_at=_time(task.retry_at), deadline=_time(task.deadline),
     )  # fmt: skip
     if task.ended_at is not None:

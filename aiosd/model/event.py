@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from aiosd.model.ids import event_id
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Source(StrEnum):
@@ -55,7 +58,8 @@ class Event:
     """One row of the event log. `sequence` ascends without gap; `time` in microseconds since the epoch.
 
     `type` is Boss's name (`task.started`), `kind` seed 000's. `payload` is what both show as data. `uid` owns the task:
-    only its subscribers (and those with view-others) get it. `change` is there when the status or phase changed.
+    only its subscribers (and those with view-others) get it. `change` is there when the status or phase changed,
+    `worker_id` when the event tells of a worker.
     """
 
     sequence: int
@@ -68,6 +72,7 @@ class Event:
     time: int
     payload: JsonObject = field(default_factory=dict)
     change: StateChange | None = None
+    worker_id: str | None = None
 
     @property
     def id(self) -> str:
@@ -78,3 +83,19 @@ class Event:
         """Seed 000's `data`: the task's id and the payload, the payload's keys winning."""
         head: dict[str, JsonValue] = {} if self.task_id is None else {"task_id": self.task_id}
         return {**head, **self.payload}
+
+    def record(self) -> dict[str, JsonValue]:
+        """Seed 003's one format, as timelines and feeds show it."""
+        moment = _EPOCH + timedelta(microseconds=self.time)
+        shown: dict[str, JsonValue] = {
+            "id": self.id,
+            "session_id": self.session_id,
+            "task_id": self.task_id,
+            "source": self.source.value,
+            "type": self.type,
+            "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "payload": self.payload,
+        }
+        if self.worker_id is not None:
+            shown["worker_id"] = self.worker_id
+        return shown

@@ -30,6 +30,7 @@ class Prefix(StrEnum):
     APPROVAL = "apr"
     ASSIGNMENT = "wa"
     PLAN = "plan"
+    DIFF = "diff"
     WEBHOOK = "hook"
     DELIVERY = "delivery"
     GRANT = "grant"

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One row of `tasks`. `sequence` is the order of creation; `deadline` the moment its time limit ends it."""
+    """One row of `tasks`. `sequence` is the order of creation; `deadline` the moment its time limit ends it.
+
+    `capability_id` "" is a task of a plan that nobody has taken yet. `held`: not to be started, or to be paused.
+    `shared_context`: artifacts and summaries that it may read; `handoff`: its own go to those that depend on it.
+    """
 
     id: str
     uid: int
@@ -59,6 +63,12 @@ class Task:
     ended_at: int | None = None
     deadline: int | None = None
     estimated_ms: int | None = None
+    kind: str | None = None
+    goal: str | None = None
+    constraints: tuple[str, ...] = ()
+    shared_context: tuple[str, ...] = ()
+    handoff: bool = False
+    held: bool = False
 
 
 class RunState(StrEnum):

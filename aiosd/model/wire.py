@@ -29,6 +29,12 @@ Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
 Line = Annotated[
     str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$", max_length=200)
 ]
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$", max_length=4000)]
+"""Several lines of text: an objective, a goal."""
+ContextReference = Annotated[
+    str, StringConstraints(pattern=r"^(art-[A-Za-z0-9-]{1,120}|task-[A-Za-z0-9_-]{1,110}\.summary)$")
+]
+"""An artifact, or a task's summary (seed 003: `artifact_001`, `task_202.summary`)."""
 StatusName = Literal[
     "pending", "working", "paused", "input_required", "auth_required", "completed", "failed", "canceled"
 ]
@@ -80,6 +86,18 @@ class CreateOptions(Wire):
     risk_level: Literal["low", "medium", "high"] | None = None
     title: Line | None = None
     handle_token: Token | None = None
+    kind: Line | None = None
+    goal: Text | None = None
+    constraints: Annotated[list[Line], Field(max_length=64)] = []
+    shared_context_refs: Annotated[list[ContextReference], Field(max_length=32)] = []
+    handoff_expected: bool = False
+    defer: bool | None = None
+
+    @property
+    def may_defer(self) -> bool:
+        """Whether a task whose person cannot be asked now is stored and waits. An asynchronous request may, unless it
+        says otherwise; on D-Bus, where every request is asynchronous, only one that says so."""
+        return self.async_ if self.defer is None else self.defer
 
 
 class TaskCreate(Wire):
@@ -141,9 +159,16 @@ class TaskList(Wire):
 
 
 class TaskCancel(TaskRef):
-    """`aios/task.cancel`."""
+    """`aios/task.cancel`. `recursive`: what is under it ends too."""
 
     reason: Line = "user_request"
+    recursive: bool = True
+
+
+class TaskHold(TaskRef):
+    """`aios/task.pause` and `.resume`. `recursive`: what is unfinished under it, too."""
+
+    recursive: bool = False
 
 
 class TaskInput(TaskRef):
@@ -153,9 +178,10 @@ class TaskInput(TaskRef):
 
 
 class TaskPriority(TaskRef):
-    """`aios/task.set_priority`."""
+    """`aios/task.set_priority`. `recursive`: of what is under it, too."""
 
     priority: PriorityName
+    recursive: bool = False
 
 
 class TaskWait(TaskRef):
@@ -343,3 +369,26 @@ class EmergencyLift(Wire):
 
     scope: Literal["machine", "user"]
     uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
+
+
+class AuthResponse(Wire):
+    """`auth_response` of seed 000; which fields belong to which type: core/authentication.py.
+
+    For the reference only: a secret is read in place (`model.secrettext`).
+    """
+
+    type: Literal["oauth2", "api_key", "password", "certificate", "polkit"] = "oauth2"
+    authorization_code: str | None = None
+    state: str | None = None
+    redirect_uri: str | None = None
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    certificate: str | None = None
+    private_key: str | None = None
+
+
+class TaskAuthenticate(TaskRef):
+    """`aios/task.authenticate`."""
+
+    auth_response: AuthResponse | None = None

@@ -77,6 +77,7 @@ class Endpoint:
         self._special = {
             "task.subscribe": self._subscribe,
             "task.resubscribe": self._subscribe,
+            "feed.subscribe": self._subscribe,
             "task.unsubscribe": self._unsubscribe,
             "initialize": self._initialize,
             "shutdown": self._shutdown,
@@ -180,7 +181,7 @@ class Endpoint:
 
 def scope_of(params: JsonObject) -> JsonObject:
     """What a subscription is about, of the parameters that asked for it."""
-    return {key: params[key] for key in ("task_id", "events", "all_users") if key in params}
+    return {key: params[key] for key in ("task_id", "events", "all_users", "feed", "id") if key in params}
 
 
 def notification(subscription_id: str, identifier: str | None, kind: str, data: str) -> str:

@@ -30,13 +30,15 @@ QUEUE_BYTES = 1 << 20
 
 
 class Shown:
-    """A committed event on its way to its subscribers."""
+    """A committed event on its way to its subscribers. `whole`: in seed 003's one format, as its feeds show it."""
 
-    __slots__ = ("_sse", "_text", "event")
+    __slots__ = ("_sse", "_text", "_whole", "event", "kind")
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, *, whole: bool = False) -> None:
         """Nothing is encoded until somebody takes it."""
         self.event = event
+        self.kind: str = event.type if whole else event.kind.value
+        self._whole: Shown | None = self if whole else None
         self._text: str | None = None
         self._sse: bytes | None = None
 
@@ -46,17 +48,24 @@ class Shown:
         return self.event.sequence
 
     @property
+    def whole(self) -> Shown:
+        """The same event, whole."""
+        if self._whole is None:
+            self._whole = Shown(self.event, whole=True)
+        return self._whole
+
+    @property
     def text(self) -> str:
         """Its data as JSON."""
         if self._text is None:
-            self._text = dump(self.event.data())
+            self._text = dump(self.event.record() if self._whole is self else self.event.data())
         return self._text
 
     @property
     def sse(self) -> bytes:
         """It as a frame of an event stream."""
         if self._sse is None:
-            self._sse = frame(self.event.kind.value, self.event.id, self.text)
+            self._sse = frame(self.kind, self.event.id, self.text)
         return self._sse
 
 

@@ -180,6 +180,6 @@ class _Connection:
             text = (
                 notification(identifier, None, GAP, dump(item.data()))
                 if isinstance(item, Gap)
-                else notification(identifier, item.event.id, item.event.kind.value, item.text)
+                else notification(identifier, item.event.id, item.kind, item.text)
             )
             await self._write(text)

@@ -29,7 +29,7 @@ RETRY = b"retry: 1000\n\n"
 """How long a client waits before it reconnects, in milliseconds."""
 PAGE = 500
 """Missed events that are fetched at a time."""
-CHUNK = 64 * 1024
+CHUNK = 16 * 1024
 """Bytes that are put together into one write."""
 
 
@@ -80,7 +80,8 @@ class Stream:
             self._owed = after + 1
             async with self._replays:
                 params = {**self._entry.scope, "last_event_id": event_id(after), "limit": PAGE}
-                page = (await self._core.invoke("task.resubscribe", self._caller, params)).body
+                again = "feed.subscribe" if "feed" in params else "task.resubscribe"
+                page = (await self._core.invoke(again, self._caller, params)).body
             missed = page["missed_events"]
             frames = head + b"".join(map(_frame, missed if isinstance(missed, list) else ()))
             head = b""

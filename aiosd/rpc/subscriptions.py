@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.subscription import Feed as Following
 from aiosd.rpc.feed import Shown
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _give(entry: Entry, item: Shown) -> None:
     if not entry.subscription.wants(item.event):
         return
     if entry.feed is not None:
-        entry.feed.offer(item)
+        entry.feed.offer(item if entry.subscription.feed is Following.TASK else item.whole)
     elif entry.owed is None:
         entry.owed = item.sequence
 

@@ -68,16 +68,14 @@ def append_event(transaction: Transaction, event: Event) -> Event:
     change = event.change
     cursor = transaction.execute(
         "INSERT INTO events (task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status,"
-        " phase) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " phase, worker_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.task_id, event.session_id, event.uid, event.source, event.type, event.kind, event.time, stored,
             change.old if change else None, change.new if change else None, change.phase if change else None,
+            event.worker_id,
         ),
     )  # fmt: skip
-    placed = Event(
-        sequence=cursor.lastrowid or 0, task_id=event.task_id, session_id=event.session_id, uid=event.uid,
-        source=event.source, type=event.type, kind=event.kind, time=event.time, payload=event.payload, change=change,
-    )  # fmt: skip
+    placed = replace(event, sequence=cursor.lastrowid or 0)
     _queue(transaction, placed)
     transaction.emit(placed)
     return placed
@@ -109,23 +107,39 @@ def _queue(transaction: Transaction, event: Event) -> None:
     )
 
 
-_EVENT_COLUMNS = "seq, task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status, phase"
+_EVENT_COLUMNS = (
+    "seq, task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status, phase, worker_id"
+)
 
 
 def events_after(
-    db: Executor, sequence: int, *, task_id: str | None = None, uid: int | None = None, limit: int = 1000
+    db: Executor,
+    sequence: int,
+    *,
+    task_id: str | None = None,
+    uid: int | None = None,
+    session_id: str | None = None,
+    worker_id: str | None = None,
+    limit: int = 1000,
 ) -> list[Event]:
-    """Events with a larger number, in order; of one task or one user when given. At most `limit`."""
+    """Events with a larger number, in order; of one task, user, session or worker when given. At most `limit`."""
     where, values = "seq > ?", list[Value]((sequence,))
-    if task_id is not None:
-        where += " AND task_id = ?"
-        values.append(task_id)
-    if uid is not None:
-        where += " AND uid = ?"
-        values.append(uid)
+    for column, wanted in (("task_id", task_id), ("uid", uid), ("session_id", session_id), ("worker_id", worker_id)):
+        if wanted is not None:
+            where += f" AND {column} = ?"
+            values.append(wanted)
     rows = db.execute(
         f"SELECT {_EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",  # noqa: S608
         [*values, limit],
+    )
+    return [_event(row) for row in rows]
+
+
+def events_before(db: Executor, sequence: int, session_id: str, limit: int) -> list[Event]:
+    """Events of a session with a smaller number, newest first. At most `limit`."""
+    rows = db.execute(
+        f"SELECT {_EVENT_COLUMNS} FROM events WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
+        (session_id, sequence, limit),
     )
     return [_event(row) for row in rows]
 
@@ -137,7 +151,7 @@ def event(db: Executor, sequence: int) -> Event | None:
 
 
 def _event(row: tuple[str | int | None, ...]) -> Event:
-    seq, task_id, session_id, uid, source, kind_type, kind, time, payload, old, new, phase = row
+    seq, task_id, session_id, uid, source, kind_type, kind, time, payload, old, new, phase, worker_id = row
     change = None if new is None else StateChange(None if old is None else str(old), str(new), str(phase))
     return Event(
         int(seq or 0),
@@ -150,6 +164,7 @@ def _event(row: tuple[str | int | None, ...]) -> Event:
         int(time or 0),
         jsontext.parse_object(str(payload), limit=1 << 24),
         change,
+        None if worker_id is None else str(worker_id),
     )
 
 

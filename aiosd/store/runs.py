@@ -69,6 +69,12 @@ def of_task(db: Executor, task_id: str) -> list[Run]:
     return [_from_row(row) for row in rows]
 
 
+def has_live(db: Executor, task_sequence: int) -> bool:
+    """Whether a run of the task has not ended."""
+    row = db.execute("SELECT 1 FROM runs WHERE task_seq = ? AND state <> 'ended' LIMIT 1", (task_sequence,)).fetchone()
+    return row is not None
+
+
 def live(db: Executor) -> list[Run]:
     """Runs that have not ended."""
     return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE runs.state <> 'ended' ORDER BY runs.started_at")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from aiosd.model import jsontext
-from aiosd.model.status import FINAL, Level, Phase, Priority, Status
+from aiosd.model.status import Level, Phase, Priority, Status
 from aiosd.model.task import Task
 
 Value: TypeAlias = str | int | float | bytes | None
@@ -27,13 +27,15 @@ _PLAIN = (
     "id", "uid", "capability_id", "title", "created_at", "updated_at", "timeout_ms", "retry_max", "retry_delay_ms",
     "not_before", "idempotency_key", "parent_id", "session_id", "execution_mode", "risk_level", "attempt",
     "retry_count", "retry_at", "retry_of", "reason", "cancel_reason", "started_at", "ended_at", "deadline",
-    "estimated_ms",
+    "estimated_ms", "kind", "goal",
 )  # fmt: skip
 _JSON = (
     "creator", "arguments", "metadata", "limits", "progress", "summary", "result", "error", "question", "auth_request",
 )  # fmt: skip
+_LISTS = ("constraints", "shared_context")
+_FLAGS = ("handoff", "held")
 _WORDS = ("level", "status", "phase", "priority")
-_COLUMNS = (*_PLAIN, *_JSON, *_WORDS)
+_COLUMNS = (*_PLAIN, *_JSON, *_LISTS, *_FLAGS, *_WORDS)
 _SELECT = f"SELECT seq, {', '.join(_COLUMNS)} FROM tasks"  # noqa: S608  the names are this module's own
 MAX_ROWS = 100
 
@@ -69,6 +71,10 @@ def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
         # Our own text, checked when it came in: the plain decoder is many times as fast as the careful one.
         text = values[name]
         values[name] = None if text is None else json.loads(text)
+    for name in _LISTS:
+        values[name] = () if values[name] is None else tuple(json.loads(values[name]))
+    for name in _FLAGS:
+        values[name] = bool(values[name])
     values["level"] = Level(values["level"])
     values["priority"] = Priority(values["priority"])
     values["status"] = Status(values["status"])
@@ -79,6 +85,8 @@ def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
 def _to_value(value: object) -> Value:
     if isinstance(value, Mapping):
         return jsontext.dump(value)
+    if isinstance(value, tuple):
+        return jsontext.dump(list(value)) if value else None
     if value is None or isinstance(value, (str, int, float, bytes)):
         return value
     raise TypeError(f"no column holds a {type(value).__name__}")
@@ -120,9 +128,27 @@ def by_idempotency_key(db: Executor, uid: int, key: str) -> Task | None:
 
 
 def waiting_of(db: Executor, uid: int) -> int:
-    """How many tasks of this user are pending."""
+    """How many tasks of this user are pending and have a capability to run."""
     row = db.execute(
-        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE uid = ? AND status = ?", (uid, Status.PENDING)
+        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE uid = ? AND status = ? AND capability_id <> ''",
+        (uid, Status.PENDING),
+    ).fetchone()
+    return int(row[0])
+
+
+def planned_of(db: Executor, uid: int) -> int:
+    """How many tasks of this user are pending and wait for a worker: they have no capability."""
+    row = db.execute(
+        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE uid = ? AND status = ? AND capability_id = ''",
+        (uid, Status.PENDING),
+    ).fetchone()
+    return int(row[0])
+
+
+def queued(db: Executor) -> int:
+    """How many tasks are pending and have a capability to run, everybody's."""
+    row = db.execute(
+        "SELECT coalesce(sum(count), 0) FROM task_counts WHERE status = ? AND capability_id <> ''", (Status.PENDING,)
     ).fetchone()
     return int(row[0])
 
@@ -140,10 +166,32 @@ def count_in_status(db: Executor, status: Status) -> int:
     return int(row[0])
 
 
-def children(db: Executor, task_id: str) -> list[Task]:
-    """The unfinished direct children of a task."""
-    finals = ", ".join(f"'{status}'" for status in sorted(FINAL))
-    rows = db.execute(f"{_SELECT} WHERE parent_id = ? AND status NOT IN ({finals}) ORDER BY seq", (task_id,))
+def has_open(db: Executor, session_id: str) -> bool:
+    """Whether a task of the session has not ended."""
+    row = db.execute("SELECT 1 FROM tasks WHERE session_id = ? AND ended_at IS NULL LIMIT 1", (session_id,)).fetchone()
+    return row is not None
+
+
+def open_of_session(db: Executor, session_id: str) -> list[Task]:
+    """The tasks of a session that have not ended, oldest first."""
+    rows = db.execute(f"{_SELECT} WHERE session_id = ? AND ended_at IS NULL ORDER BY seq", (session_id,))
+    return [_from_row(row) for row in rows]
+
+
+def held(db: Executor) -> list[Task]:
+    """The unfinished tasks that are held, oldest first."""
+    return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE held = 1 AND ended_at IS NULL ORDER BY seq")]
+
+
+def children(db: Executor, task_id: str, limit: int) -> list[Task]:
+    """The direct children of a task, finished ones too, oldest first; at most `limit`."""
+    rows = db.execute(f"{_SELECT} WHERE parent_id = ? ORDER BY seq LIMIT ?", (task_id, limit))
+    return [_from_row(row) for row in rows]
+
+
+def roots_of_session(db: Executor, session_id: str, limit: int) -> list[Task]:
+    """The tasks of a session that have no parent, oldest first; at most `limit`."""
+    rows = db.execute(f"{_SELECT} WHERE session_id = ? AND parent_id IS NULL ORDER BY seq LIMIT ?", (session_id, limit))
     return [_from_row(row) for row in rows]
 
 

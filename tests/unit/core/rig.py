@@ -12,23 +12,34 @@ from aiosd.auth.caller import BusSubject, Caller
 from aiosd.auth.decision import Decision
 from aiosd.config import Config
 from aiosd.core import stops
+from aiosd.core.approval_operations import ApprovalOperations
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.audit_trail import AuditTrail
+from aiosd.core.authentication_operations import AuthenticationOperations, Handover
 from aiosd.core.authorization import Authorizer
+from aiosd.core.consent import Consents
 from aiosd.core.content_operations import ContentOperations
 from aiosd.core.control import Control
 from aiosd.core.creation import Creation
+from aiosd.core.deferred import Deferred
 from aiosd.core.emergency import Emergency
 from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
+from aiosd.core.holding import Holding
+from aiosd.core.lapse import Lapse
 from aiosd.core.manager import Handlers, Manager
 from aiosd.core.operations import OPERATIONS
+from aiosd.core.permission_operations import PermissionOperations
+from aiosd.core.plan_operations import PlanOperations
+from aiosd.core.policies import PolicyStore
 from aiosd.core.protocol_operations import ProtocolOperations
 from aiosd.core.recovery import Recoverer
 from aiosd.core.registry import Registry
 from aiosd.core.scheduler import Scheduler
+from aiosd.core.secrets import KEY_BYTES, Vault
 from aiosd.core.service_operations import ServiceOperations
+from aiosd.core.session_operations import SessionOperations
 from aiosd.core.settings import Settings
 from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
@@ -95,6 +106,11 @@ class FakeAuthority:
         self.otherwise = Decision.ALLOWED
         self.asked: list[tuple[Subject, str, dict[str, str], bool]] = []
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self.challenged: set[str] = set()
+
+    def challenge(self, *actions: str) -> None:
+        """From now on a person has to be asked for these; `answers` are then theirs."""
+        self.challenged.update(actions)
 
     async def check(
         self, subject: Subject, action_id: str, details: Mapping[str, str], *, interactive: bool
@@ -102,7 +118,10 @@ class FakeAuthority:
         self.asked.append((subject, action_id.removeprefix("org.aios.TaskManager."), dict(details), interactive))
         if self.meanwhile is not None:
             await self.meanwhile()
-        return self.answers.get(action_id.removeprefix("org.aios.TaskManager."), self.otherwise)
+        action = action_id.removeprefix("org.aios.TaskManager.")
+        if action in self.challenged and not interactive:
+            return Decision.CHALLENGE
+        return self.answers.get(action, self.otherwise)
 
     @property
     def actions(self) -> list[str]:
@@ -125,6 +144,7 @@ class Core:
     recoverer: Recoverer
     manager: Manager
     manifests: Path
+    policies: PolicyStore
     events: list[Event] = field(default_factory=list)
 
     async def invoke(self, name: str, params: JsonObject, caller: Caller = USER) -> JsonObject:
@@ -234,9 +254,24 @@ async def daemon(
         authorizer = Authorizer(authority, record=trail.answered)
         emergency = Emergency(database, launcher, supervision, settings, root / stops.FILE)
         await emergency.begin()
+        policies = PolicyStore(root / "permission-policy.toml", root / "permission-policy.d", owner=os.getuid())
+        await policies.load()
+        consents = Consents(database, authorizer, policies, settings)
+        lapse = Lapse(database)
+        vault = Vault([bytes(KEY_BYTES)])
+        hub.listen(lapse.heard)
+        creation = Creation(database, registry, authorizer, settings, consents)
+        control = Control(database, supervision)
+        holding = Holding(database, control)
+        hub.listen(holding.heard)
         groups: list[Handlers] = [
-            TaskOperations(database, hub, authorizer, Creation(database, registry, authorizer, settings),
-                           Control(database, supervision), scheduler),
+            PermissionOperations(database, registry, authorizer, consents, settings),
+            ApprovalOperations(database, registry, authorizer),
+            AuthenticationOperations(database, authorizer, vault, supervision, Handover(database, vault, supervision),
+                                     Deferred(database, registry, consents, settings)),
+            TaskOperations(database, hub, authorizer, creation, control, scheduler, holding),
+            SessionOperations(database, authorizer, settings, control),
+            PlanOperations(database, authorizer, registry, creation, control, holding),
             ContentOperations(database, authorizer, blobs, launcher.state),
             SubscriptionOperations(database, authorizer),
             ProtocolOperations(settings),
@@ -247,13 +282,14 @@ async def daemon(
         manager = Manager(hub, [*groups, Elsewhere(groups)])
         recoverer = Recoverer(database, launcher, registry, supervision, launcher.state, boot)
         core = Core(database, launcher, authority, registry, settings, hub, supervision, scheduler, recoverer, manager,
-                    manifests)  # fmt: skip
+                    manifests, policies)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(supervision.run())]
+            working = [group.create_task(supervision.run()), group.create_task(lapse.run())]
             await asyncio.sleep(0)
             if recover:
                 await recoverer.run()
+                await holding.recover()
                 await emergency.enforce()
             if schedule:
                 working.append(group.create_task(scheduler.run()))

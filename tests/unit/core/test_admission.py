@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiosd.core.admission import AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
-from aiosd.core.dependencies import find_cycle
 from aiosd.model.status import Status
+from aiosd.model.tree import find_cycle
 
 # Seed 000, "initialize": max_concurrent_tasks 10, max_tasks_per_tool 3.
 SEED = AdmissionLimits(max_concurrent=10, max_per_capability=3)

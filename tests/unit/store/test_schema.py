@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 STATUSES = ("pending", "working", "paused", "input_required", "auth_required", "completed", "failed", "canceled")
 
 # Several statuses at once, newest first: one index walk for each, merged. `status IN (...)` walks all tasks.
+WAITING = "SELECT * FROM tasks WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' ORDER BY priority DESC, seq"
 BY_STATUS = (
     "SELECT * FROM (SELECT * FROM tasks WHERE uid = ? AND status = ? ORDER BY seq DESC LIMIT 50)"
     " UNION ALL SELECT * FROM (SELECT * FROM tasks WHERE uid = ? AND status = ? ORDER BY seq DESC LIMIT 50)"
@@ -107,7 +108,7 @@ def steps(connection: sqlite3.Connection, sql: str, parameters: tuple[str | int,
         ("SELECT sum(count) FROM task_counts WHERE status = ?", ("pending",)),
         ("SELECT sum(count) FROM task_counts WHERE capability_id GLOB ?", ("system.c*",)),
         ("SELECT * FROM tasks WHERE status IN ('pending') ORDER BY seq", ()),
-        ("SELECT * FROM tasks WHERE ended_at IS NULL ORDER BY priority DESC, seq", ()),
+        (WAITING, ()),
         ("SELECT * FROM tasks WHERE parent_id = ?", ("t1",)),
         ("SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT 50", (NOW + 1,)),
         ("SELECT * FROM tasks WHERE uid = ? AND idempotency_key = ?", (1000, "k")),
