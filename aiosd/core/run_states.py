@@ -24,7 +24,7 @@ from aiosd.model.manifest import Capability, OnFailure, RetryPolicy
 from aiosd.model.redact import redacted
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.model.task import Run, RunState
-from aiosd.store import artifacts, runs, tasks
+from aiosd.store import artifacts, runs, secrets, tasks
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -60,7 +60,8 @@ def assign(transaction: Transaction, task: Task, boot_id: str) -> Launch:
         uid=task.uid, started_at=clock.now(),
     )  # fmt: skip
     runs.insert(transaction, run)
-    phase = Phase.ASSIGNED if task.status is Status.PENDING else Phase.RETRY_WAIT
+    # One that was authorised after it was stored keeps its phase: nothing leads back to `pending`.
+    phase = {Status.PENDING: Phase.ASSIGNED, Status.AUTH_REQUIRED: task.phase}.get(task.status, Phase.RETRY_WAIT)
     boss_type = "task.assigned" if task.status is Status.PENDING else None
     after = changes.set_phase(
         transaction, task, phase, boss_type=boss_type, also={"attempt": attempt, "retry_at": None}
@@ -88,7 +89,7 @@ def mark_running(transaction: Transaction, run_id: str, placed: JsonObject) -> T
         also["started_at"] = moment
         if task.timeout_ms is not None:
             also["deadline"] = moment + task.timeout_ms * 1000
-    if task.status is Status.PENDING:
+    if task.status in (Status.PENDING, Status.AUTH_REQUIRED):
         return changes.enter(transaction, task, Status.WORKING, payload={"attempt": run.attempt}, also=also)
     return changes.set_phase(transaction, task, Phase.RUNNING, boss_type="task.started", also=also)
 
@@ -197,13 +198,14 @@ def wait_for_retry(
 
     `counts`: whether the attempt that has ended is one of those that the task may have.
     """
-    if task.status.is_waiting:
+    unstarted = task.status is Status.AUTH_REQUIRED and task.started_at is None
+    if task.status.is_waiting and not unstarted:
         task = changes.enter(transaction, task, Status.WORKING, reason=reason)
     retries = task.retry_count + 1 if counts else task.retry_count
     also: dict[str, JsonValue] = {
         "retry_at": at, "reason": reason.value, "question": None, "auth_request": None, "retry_count": retries,
     }  # fmt: skip
-    phase = Phase.QUEUED if task.status is Status.PENDING else Phase.RETRY_WAIT
+    phase = Phase.QUEUED if task.status is Status.PENDING else task.phase if unstarted else Phase.RETRY_WAIT
     shown: JsonObject = {
         "reason": reason.value, "message": detail, "attempt": task.attempt, "retry_count": retries,
         "retry_at": clock.rfc3339(at),
@@ -234,6 +236,7 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     reason = task.cancel_reason if verdict.status is Status.CANCELED else verdict.reason
     shown = None if verdict.status is Status.COMPLETED else reason
     after = changes.enter(transaction, task, verdict.status, reason=shown, also=also)
+    secrets.forget(transaction, task.id)
     if verdict.status is Status.COMPLETED:
         found: list[JsonValue] = [
             {"id": one.id, "name": one.name, "type": one.type} for one in artifacts.of_task(transaction, task.id)
@@ -245,7 +248,8 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
         changes.emit(transaction, after, Kind.ERROR, "task.failed", payload, source=Source.SYSTEM)
     started = after.started_at if after.started_at is not None else after.created_at
     details: JsonObject = {
-        "status": after.status.value, "reason": after.reason, "elapsed_ms": ((after.ended_at or 0) - started) // 1000
+        "status": after.status.value, "reason": after.reason, "elapsed_ms": ((after.ended_at or 0) - started) // 1000,
+        "result": result_summary(verdict.result),
     }  # fmt: skip
     changes.audit(transaction, after, AuditKind.TASK_ENDED, "system", details)
     return after

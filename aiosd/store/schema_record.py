@@ -72,12 +72,14 @@ END;
 CREATE TABLE secrets(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     task_id TEXT NOT NULL REFERENCES tasks(id) ON DELETE CASCADE,
+    run_id TEXT NOT NULL,
     uid INTEGER NOT NULL,
-    interaction INTEGER NOT NULL,
+    interaction TEXT NOT NULL,
     sealed BLOB NOT NULL,
-    created_at INTEGER NOT NULL,
-    UNIQUE (task_id, interaction)
+    created_at INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX secrets_by_task ON secrets(task_id);
+CREATE INDEX secrets_by_run ON secrets(run_id);
 
 CREATE TABLE audit(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -113,7 +115,7 @@ CREATE TABLE grants(
     scope TEXT NOT NULL CHECK (scope IN ('once', 'task', 'session', 'timed', 'persistent')),
     task_id TEXT,
     session_id TEXT,
-    arguments_hash TEXT,
+    constraints TEXT NOT NULL DEFAULT '{}',
     granted_by INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
@@ -121,6 +123,6 @@ CREATE TABLE grants(
     used_count INTEGER NOT NULL DEFAULT 0 CHECK (used_count >= 0),
     last_used_at INTEGER
 ) STRICT;
-CREATE INDEX grants_valid ON grants(uid, capability_id) WHERE revoked_at IS NULL;
+CREATE INDEX grants_valid ON grants(uid) WHERE revoked_at IS NULL;
 CREATE INDEX grants_by_uid ON grants(uid);
 """

@@ -82,7 +82,7 @@ def count_open(db: Executor, uid: int) -> int:
 
 
 def insert(db: Executor, hook: Webhook) -> Webhook:
-    """Store a new webhook; it gets its id. Its secret is sealed for that id and stored by `set_secret`."""
+    """Store a new webhook; it gets its id. Its secret is stored by `set_secret`."""
     identifier = new_id(Prefix.WEBHOOK)
     db.execute(
         "INSERT INTO webhooks (id, task_id, uid, url, events, max_retries, retry_delay_ms, created_at)"
