@@ -50,12 +50,20 @@ def _lines(session: Session, status: JsonObject) -> list[tuple[str, str]]:
         ),
         ("Store", f"{one_line(text_of(store.get('path')))}, {size(store.get('bytes'))}"),
         ("Launcher", _launcher(session, launcher)),
+        *_emergency(session, object_at(status, "emergency")),
     ]
     return [*result, *(("Problem", session.paint(problem_line(problem), Style.WAITING)) for problem in problems)]
 
 
 def _number(counts: JsonObject, key: str) -> str:
     return one_line(text_of(counts.get(key))) or "-"
+
+
+def _emergency(session: Session, stops: JsonObject) -> list[tuple[str, str]]:
+    """Who may start nothing; aiosctl kill-all."""
+    users = ", ".join(one_line(text_of(uid)) for uid in list_at(stops, "users"))
+    who = "the machine" if stops.get("machine") is True else f"users {users}" if users else ""
+    return [("EMERGENCY", session.paint(f"stop of {who}; nothing starts", Style.BAD))] if who else []
 
 
 def _launcher(session: Session, launcher: JsonObject) -> str:

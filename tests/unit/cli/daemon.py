@@ -59,6 +59,9 @@ class Daemon:
     script: Callable[[Daemon, str], Awaitable[None]] | None = None
     artifacts: dict[str, bytes] = field(default_factory=dict)
     problems: list[JsonValue] = field(default_factory=list)
+    audit: list[JsonValue] = field(default_factory=list)
+    proof: dict[str, JsonValue] = field(default_factory=dict)
+    unkillable: dict[str, JsonValue] = field(default_factory=dict)
     listeners: list[tuple[tuple[str, ...], Callable[[Notice], None]]] = field(default_factory=list)
     subscribed: set[str] = field(default_factory=set)
     secrets: list[bytes] = field(default_factory=list)
@@ -251,6 +254,20 @@ class Daemon:
         file = self.folder / f"{artifact}.{part}"
         file.write_bytes(self.artifacts[artifact])
         return Reply((0,), (os.open(file, os.O_RDONLY),))
+
+    def _QueryAudit(self, *, limit: int, after: int = 0, proof: bool = False, **_: object) -> Reply:
+        found: list[JsonValue] = [row for row in self.audit if isinstance(row, dict) and int(str(row["seq"])) > after]
+        more = dict(self.proof) if proof else {}
+        return Reply((dump({"records": found[:limit], "has_more": len(found) > limit, **more}),))
+
+    def _RotateAuditKey(self) -> Reply:
+        return Reply(("0123456789abcdef0123456789abcdef",))
+
+    def _Emergency(self, scope: str, **_: object) -> Reply:
+        return Reply((dump({"scope": scope, "stopped": 2, "failed": self.unkillable, "recorded": True}),))
+
+    def _LiftEmergency(self, scope: str, **_: object) -> Reply:
+        return Reply(())
 
     def _SubscribeWebhook(self, task_id: str, url: str, **_: object) -> Reply:
         hook: JsonValue = {"webhook_id": "hook-1", "task_id": task_id, "webhook_url": url, "state": "parked",
