@@ -58,6 +58,8 @@ class Access(StrEnum):
     """Concerns one user as a whole: that user; others and the machine need manage."""
     WEBHOOK = "webhook"
     """Makes the service call out over the network about a task."""
+    APPROVE = "approve"
+    """Answers an approval: the action `approve`; a request's owner may take it back by themselves."""
 
 
 def required_action(access: Access, *, own: bool = False, level: Level | None = None) -> Action | None:
@@ -76,4 +78,6 @@ def required_action(access: Access, *, own: bool = False, level: Level | None = 
         return None if own else Action.MANAGE
     if access is Access.WEBHOOK:
         return Action.SUBSCRIBE_WEBHOOK
+    if access is Access.APPROVE:
+        return Action.APPROVE
     return Action.MANAGE

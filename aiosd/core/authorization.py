@@ -56,17 +56,21 @@ class Authorizer:
         details: Mapping[str, str],
         *,
         unless: Callable[[], Awaitable[bool]] | None = None,
+        then: Callable[[], Awaitable[None]] | None = None,
     ) -> Answer:
         """Have the person behind the caller asked, in their turn; `look` has said CHALLENGE.
 
         `unless`: looked at when the turn has come; true when the question has been answered by another one meanwhile,
-        and then nobody is asked. Raises AiosError (RATE_LIMITED) when this person is asked too often.
+        and then nobody is asked. `then`: done after a yes, before the next question of this person. Raises AiosError
+        (RATE_LIMITED) when this person is asked too often.
         """
         async with self._prompts.turn(caller.uid):
             if unless is not None and await unless():
                 return Answer(Decision.ALLOWED)
             self._prompts.spend(caller.uid)
             decision = await self._authority.check(caller.subject, action.value, details, interactive=True)
+            if then is not None and decision is Decision.ALLOWED:
+                await then()
             return Answer(decision, person=True)
 
     async def decide(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:

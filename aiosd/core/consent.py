@@ -131,7 +131,9 @@ class Consents:
         return best(await self._database.read(lambda db: grants.valid_of(db, wanted.uid, now)), wanted, now)
 
     async def _ask(self, caller: Caller, wish: Wish, case: Case, ruling: Ruling, *, defer: bool) -> Consent:
-        decision, found = Decision.CHALLENGE, None
+        decision: Decision = Decision.CHALLENGE
+        found: Grant | None = None
+        made: Grant | None = None
 
         async def granted_meanwhile() -> bool:
             """The same question may have been answered while this one waited for its turn."""
@@ -139,16 +141,38 @@ class Consents:
             found = await self._grant(wish.wanted(caller.uid))
             return found is not None
 
+        async def keep() -> None:
+            nonlocal made
+            made = await self._keep(caller, wish, case.policy)
+
         if caller.interactive:
-            answer = await self._authorizer.ask_person(caller, wish.action, wish.details, unless=granted_meanwhile)
+            answer = await self._authorizer.ask_person(
+                caller, wish.action, wish.details, unless=granted_meanwhile, then=keep
+            )
             decision = answer.decision
             if decision is Decision.ALLOWED:
-                if found is not None:
+                if not answer.person:
                     return self._consent(caller, wish, rule(replace(case, grant=found)))
-                return self._consent(caller, wish, ruling, person=answer.person)
+                return self._consent(caller, wish, replace(ruling, grant=made), person=True)
         if decision is Decision.CHALLENGE and defer:
             return self._consent(caller, wish, ruling, deferred=True)
         raise await self._refused(caller, wish, ruling, decision)
+
+    async def _keep(self, caller: Caller, wish: Wish, policy: Policy) -> Grant | None:
+        """The grant of a first consent, stored before the same person is asked anything else; None: nothing is kept.
+
+        It is for this capability with any arguments. A task's consent is kept with its task (`settle`); a session's is
+        for the project session, and without one there is nothing to bind it to.
+        """
+        term = self._term(wish.capability.level)
+        unbound = term.scope is Scope.SESSION and wish.session_id is None
+        if wish.capability.level > HIGHEST or term.scope in (Scope.ONCE, Scope.TASK) or unbound:
+            return None
+        if await self._policies.of(caller.uid) != policy:
+            return None
+        grant = first_grant(caller.uid, wish, term, clock.now())
+        await self._database.write(lambda tx: _insert(tx, grant))
+        return grant
 
     async def _still(self, caller: Caller, consent: Consent, before: Policy) -> Consent:
         """The files may have been read again while a person thought."""
@@ -190,9 +214,13 @@ class Consents:
     def _consent(
         self, caller: Caller, wish: Wish, ruling: Ruling, *, person: bool = False, deferred: bool = False
     ) -> Consent:
+        term = self._term(wish.capability.level)
+        return Consent(caller, wish, ruling, term, person=person, deferred=deferred)
+
+    def _term(self, level: Level) -> Term:
+        """How long a first consent is kept."""
         current = self._settings.current
-        term = current.first_use_low if wish.capability.level <= Level.LOW else current.first_use_medium
-        return Consent(caller, wish, ruling, parse_term(term), person=person, deferred=deferred)
+        return parse_term(current.first_use_low if level <= Level.LOW else current.first_use_medium)
 
 
 def settle(transaction: Transaction, consent: Consent, task: Task) -> None:
@@ -206,38 +234,33 @@ def settle(transaction: Transaction, consent: Consent, task: Task) -> None:
             raise AiosError(
                 ErrorKind.PERMISSION_DENIED, "the grant ended while it was to be used", reason="stale-authorization"
             )
-        _audit(
-            transaction,
-            task,
-            AuditKind.PERMISSION_USED,
-            {"grant_id": ruling.grant.id, "capability_id": task.capability_id},
-        )
-    if consent.person and Level.LOW <= task.level <= HIGHEST:
-        made = first_grant(task, consent.term, moment)
-        if made is not None:
-            grants.insert(transaction, made)
-            _audit(transaction, task, AuditKind.PERMISSION_GRANTED, {**audit_view(made), "by": "first use"})
+        used: JsonObject = {"grant_id": ruling.grant.id, "capability_id": task.capability_id}
+        changes.audit(transaction, task, AuditKind.PERMISSION_USED, f"uid:{task.uid}", used)
+    if consent.person and consent.term.scope is Scope.TASK and Level.LOW <= task.level <= HIGHEST:
+        _insert(transaction, first_grant(task.uid, consent.wish, consent.term, moment, task_id=task.id))
     if ruling.audited:
         details: JsonObject = {
             "capability_id": task.capability_id, "level": task.level.wire,
             "decision": "deferred" if consent.deferred else "allowed", "person": consent.person,
             "because": list(ruling.because[1:]),
         }  # fmt: skip
-        _audit(transaction, task, AuditKind.PERMISSION_ANSWERED, details)
+        changes.audit(transaction, task, AuditKind.PERMISSION_ANSWERED, f"uid:{task.uid}", details)
 
 
-def first_grant(task: Task, term: Term, moment: int) -> Grant | None:
-    """The grant that a person's first consent makes: for this capability with any arguments. None: nothing is kept.
-
-    A session's is for the task's project session; without one there is nothing to bind it to, so nothing is kept.
-    """
-    if term.scope is Scope.ONCE or (term.scope is Scope.SESSION and task.session_id is None):
-        return None
+def first_grant(uid: int, wish: Wish, term: Term, moment: int, *, task_id: str | None = None) -> Grant:
+    """The grant that a person's first consent makes."""
     return Grant(
-        id=new_id(Prefix.GRANT), uid=task.uid, capability=task.capability_id, level=task.level, scope=term.scope,
-        granted_by=task.uid, created_at=moment, expires_at=term.expires_at(moment),
-        task_id=task.id if term.scope is Scope.TASK else None,
-        session_id=task.session_id if term.scope is Scope.SESSION else None, used_count=1, last_used_at=moment,
+        id=new_id(Prefix.GRANT), uid=uid, capability=wish.capability.id, level=wish.capability.level, scope=term.scope,
+        granted_by=uid, created_at=moment, expires_at=term.expires_at(moment), task_id=task_id,
+        session_id=wish.session_id if term.scope is Scope.SESSION else None,
+    )  # fmt: skip
+
+
+def _insert(transaction: Transaction, grant: Grant) -> None:
+    grants.insert(transaction, grant)
+    append_audit(
+        transaction, time=grant.created_at, uid=grant.uid, actor=f"uid:{grant.granted_by}",
+        kind=AuditKind.PERMISSION_GRANTED, task_id=grant.task_id, details={**audit_view(grant), "by": "first use"},
     )  # fmt: skip
 
 
@@ -247,7 +270,3 @@ def audit_view(grant: Grant) -> dict[str, str | int | JsonObject | None]:
         "grant_id": grant.id, "capability_id": grant.capability, "level": grant.level.wire, "scope": grant.scope.value,
         "arguments": grant.constraints, "expires_at": grant.expires_at, "uid": grant.uid,
     }  # fmt: skip
-
-
-def _audit(transaction: Transaction, task: Task, kind: AuditKind, details: JsonObject) -> None:
-    changes.audit(transaction, task, kind, f"uid:{task.uid}", details)
