@@ -65,6 +65,7 @@ class ErrorKind(Enum):
     APPROVAL_NOT_FOUND = ErrorSpec("ApprovalNotFound", -32112, "AIOS-APPROVAL-NOT-FOUND", "Approval not found", 66)
     PLAN_NOT_FOUND = ErrorSpec("PlanNotFound", -32113, "AIOS-PLAN-NOT-FOUND", "Plan not found", 66)
     WEBHOOK_NOT_FOUND = ErrorSpec("WebhookNotFound", -32114, "AIOS-WEBHOOK-NOT-FOUND", "Webhook not found", 66)
+    GRANT_NOT_FOUND = ErrorSpec("GrantNotFound", -32115, "AIOS-GRANT-NOT-FOUND", "Grant not found", 66)
     SHUTTING_DOWN = ErrorSpec("ShuttingDown", -32007, "AIOS-SHUTTING-DOWN", "The service is stopping", 75)
 
     @property

@@ -30,10 +30,11 @@ def of(db: Executor, task_sequence: int) -> list[tuple[str, str]]:
 
 
 def of_pending(db: Executor) -> dict[int, list[tuple[str, str]]]:
-    """The same for every pending task that waits for something, by the task's sequence number."""
+    """The same for every task that has not started and waits for something, by the task's sequence number."""
     rows = db.execute(
         "SELECT dependencies.task_seq, other.id, other.status FROM dependencies"
-        " JOIN tasks AS waiting ON waiting.seq = dependencies.task_seq AND waiting.status = 'pending'"
+        " JOIN tasks AS waiting ON waiting.seq = dependencies.task_seq"
+        " AND waiting.status IN ('pending', 'auth_required')"
         " JOIN tasks AS other ON other.seq = dependencies.on_seq ORDER BY other.seq"
     )
     found: dict[int, list[tuple[str, str]]] = {}
