@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import aiosd
+from aiosd.worker.oauth import OAuth2, OAuthError
 from tests.unit.run.shimrig import PYTHON
 
 if TYPE_CHECKING:
@@ -140,3 +141,32 @@ def test_wrong_usage_has_an_exit_status_and_says_nothing(rig: Rig, call: str, st
     assert run.wait().exit_status == status
     assert said(run) == []
     assert run.stderr()
+
+
+def test_an_authentication_waits_for_what_the_person_gives(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n"
+        "  given = task.authenticate('password', provider='mail', reason='to send', timeout_ms=5000)\n"
+        "  task.complete({'names': sorted(given), 'length': len(given['password'])})\n",
+    ).go()
+    asked = run.wait_for("task_interaction").payload
+    assert (asked["interaction"], asked["kind"]) == (1, "auth")
+    assert asked["auth_request"] == {"type": "password", "provider": "mail", "reason": "to send", "timeout_ms": 5000}
+    secret = "correct horse battery staple"  # noqa: S105  the test's own
+    run.say("authentication", interaction=1, input={"type": "password", "username": "u", "password": secret})
+    assert run.wait().exit_status == 0, run.stderr()
+    assert said(run)[-1] == ("task_completion", {"result": {"names": ["password", "type", "username"], "length": 28}})
+    assert secret not in str(run.events())
+
+
+def test_an_oauth2_request_has_a_challenge_and_keeps_its_verifier() -> None:
+    # RFC 7636, appendix B: verifier and challenge.
+    flow = OAuth2("https://provider.example/authorize", "https://provider.example/token", client_id="c")
+    flow._verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+    request = flow.request("Provider", ["a", "b"], reason="why")
+    assert request["code_challenge"] == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+    assert request["code_challenge_method"] == "S256"
+    assert flow._verifier not in str(request)
+    with pytest.raises(OAuthError, match="state"):
+        flow.exchange({"authorization_code": "x", "state": "another"})
