@@ -15,7 +15,7 @@ from aiosd.bus.interfaces import Emits, load
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.peers import Limits
 from aiosd.bus.values import MAX_ITEMS, MAX_STRING
-from aiosd.core.operations import MANAGER, OPERATIONS, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, TASK
 from aiosd.errors import ErrorKind
 from aiosd.model.jsontext import MAX_DEPTH, MAX_TEXT_BYTES
 
@@ -39,6 +39,7 @@ incompatibly gets a new interface beside the old one.
 |---|---|
 | `/org/aios/TaskManager` | `{MANAGER}` |
 | `/org/aios/TaskManager/task/<label>` | `{TASK}` |
+| `/org/aios/TaskManager/approval/<label>` | `{APPROVAL}` |
 
 Every object also has `org.freedesktop.DBus.Peer`, `.Introspectable` and `.Properties`. There is no ObjectManager: tasks
 are found on demand, lists are paged.
@@ -80,6 +81,8 @@ def _access(access: Access) -> str:
         Access.CONTROL: f"the task's owner; others need `{Action.CONTROL_OTHERS.value}`",
         Access.OWN: "the connection whose it is",
         Access.MANAGE: f"`{Action.MANAGE.value}`",
+        Access.OWN_OR_MANAGE: f"everyone about themselves; others and the machine need `{Action.MANAGE.value}`",
+        Access.APPROVE: f"`{Action.APPROVE.value}`",
         Access.WEBHOOK: f"`{Action.SUBSCRIBE_WEBHOOK.value}`",
     }[access]
 

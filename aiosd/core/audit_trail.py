@@ -103,9 +103,10 @@ class AuditTrail:
         database = self._opened()
         async with self._rotating:
             keys = await asyncio.to_thread(self._keys.begin_rotation)
-            # What the old key signs last is that the new one is its own.
-            await database.write(lambda tx: adopt(tx, keys, now=clock.now(), actor=f"uid:{caller.uid}"))
+            # At once, so that the new key's first signature covers all that the old one signed. Should we die before
+            # the next line is stored, the next start finds both keys and does it.
             self.seal.key = keys[0]
+            await database.write(lambda tx: adopt(tx, keys, now=clock.now(), actor=f"uid:{caller.uid}"))
             await asyncio.to_thread(self._keys.forget_old)
         return keys[0].id
 
