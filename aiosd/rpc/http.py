@@ -42,6 +42,8 @@ INTERACTIVE = "X-AIOS-Interactive"
 SESSION = "AIOS-Session-Id"
 """Header: the client's name for its session, of `aios/initialize`; `aios/shutdown` ends that one's subscriptions."""
 MAX_SESSION = 128
+WRITE_BUFFER = 16 * 1024
+"""Bytes that wait in this process for a client to read them, beside what the kernel takes."""
 REPLAYS = 8
 """Streams that fetch missed events at the same time."""
 
@@ -149,6 +151,7 @@ class HttpDoor:
         loop = asyncio.get_running_loop()
         connection = Connection(server(), self._timing.first_request)
         transport, _ = await loop.connect_accepted_socket(lambda: connection, accepted)
+        transport.set_write_buffer_limits(WRITE_BUFFER)
         self._peers[transport] = (peer, connection)
         try:
             await connection.ended.wait()
