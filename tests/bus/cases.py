@@ -55,6 +55,7 @@ CASES: list[tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]] = [
             "metadata": {"tag": "x"},
             "options": {
                 "async": True,
+                "defer": False,
                 "priority": "high",
                 "timeout_ms": 60000,
                 "retry": {"max_attempts": 3, "delay_ms": 500},
@@ -69,7 +70,7 @@ CASES: list[tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]] = [
     (
         manager_call("CreateTask", "ssa{sv}", "org.example.search", "", NO_OPTIONS),
         "task.create",
-        {"capability_id": "org.example.search", "arguments": {}, "options": {"async": True}},
+        {"capability_id": "org.example.search", "arguments": {}, "options": {"async": True, "defer": False}},
         {"task_id": "task-u1000-my_token"},
         ("task-u1000-my_token", "/org/aios/TaskManager/task/task_u1000_my_token"),
     ),

@@ -16,12 +16,13 @@ from aiosd.auth.caller import BusSubject
 from aiosd.bus.connection import BusCallError, Call, SystemBus, Variant
 from aiosd.bus.door import BusDoor, NameTakenError
 from aiosd.bus.interfaces import default_directory, load
-from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, task_path
+from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, approval_path, task_path
 from aiosd.bus.peers import Limits
-from aiosd.core.operations import MANAGER, TASK, Reply
+from aiosd.core.operations import APPROVAL, MANAGER, TASK, Reply
 from aiosd.errors import AiosError, ErrorKind
 from tests.bus.cases import CASES, NO_OPTIONS, PATH
 from tests.bus.fake_core import OTHERS_ID, PRIVATE, TASK_BODY, TASK_ID, FakeCore, manager_call, served, task_call
+from tests.bus.permission_cases import APPROVAL_BODY, APPROVAL_ID, PERMISSION_CASES
 from tests.bus.running import run_for
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def tell(client: SystemBus, call: Call) -> None:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+@pytest.mark.parametrize("case", [*CASES, *PERMISSION_CASES], ids=lambda case: case[1])
 def test_arguments_become_parameters_and_bodies_become_replies(
     private_bus: PrivateBus, case: tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]
 ) -> None:
@@ -125,8 +126,30 @@ def test_properties_of_manager_and_task(private_bus: PrivateBus) -> None:
         "Metadata": "{}", "Result": "", "Error": "", "ParentTaskId": "", "SessionId": "", "RetryOf": "",
     }  # fmt: skip
     assert same(progress) == Variant("(is)", [40, "reading"])
-    types = {name: one.type for interface in load().values() for name, one in interface.properties.items()}
+    interfaces = load()
+    types = {key: one.type for name in (MANAGER, TASK) for key, one in interfaces[name].properties.items()}
     assert {name: value.signature for name, value in (manager | task).items()} == types
+
+
+def test_an_approval_is_an_object_for_who_may_see_it(private_bus: PrivateBus) -> None:
+    async def scenario() -> BusValue:
+        core = FakeCore(answers={"approval.get": Reply(APPROVAL_BODY)})
+        async with served(core) as (client, _):
+            found = (await client.call(_all(approval_path(APPROVAL_ID), APPROVAL))).body[0]
+            del core.answers["approval.get"]
+            core.errors["approval.get"] = AiosError(ErrorKind.APPROVAL_NOT_FOUND)
+            name, _ = await _error(client, _all(approval_path(APPROVAL_ID), APPROVAL))
+            assert name == "org.freedesktop.DBus.Error.UnknownObject"
+            return found
+
+    found = run_for(10, scenario())
+    assert isinstance(found, dict)
+    assert {name: value.value for name, value in found.items()} == {
+        "Id": APPROVAL_ID, "TaskId": TASK_ID, "SessionId": "", "Uid": 1000, "Kind": "run",
+        "CapabilityId": "system.power.reboot", "Summary": "Reboot", "RiskLevel": "critical",
+        "Arguments": '{"delay":5}', "RequestHash": "0" * 64, "CreatedAt": 1767607200000000,
+        "ExpiresAt": 1767607800000000, "Status": "pending", "Decision": "",
+    }  # fmt: skip
 
 
 def _all(path: str, interface: str) -> Call:

@@ -11,7 +11,7 @@ import pytest
 
 from aiosd.bus.connection import BusCallError, SystemBus, Variant
 from aiosd.bus.signals import Coalescer
-from aiosd.core.operations import MANAGER, TASK, Reply
+from aiosd.core.operations import APPROVAL, MANAGER, TASK, Reply
 from aiosd.model.event import Event, Kind, Source, StateChange
 from aiosd.model.ids import event_id, event_sequence
 from aiosd.model.subscription import Subscription, granted
@@ -116,6 +116,26 @@ def test_broadcasts_carry_ids_uid_and_state_only(private_bus: PrivateBus) -> Non
         ("PropertiesChanged", (MANAGER, {"State": Variant("s", "draining")}, [])),
     ]
     assert PRIVATE not in repr(heard)
+
+
+def test_that_an_approval_waits_is_told_by_ids_only(private_bus: PrivateBus) -> None:
+    async def scenario() -> list[tuple[str, tuple[BusValue, ...]]]:
+        core = FakeCore()
+        async with served(core), listening() as (client, ear):
+            about: JsonObject = {"approval_id": "apr-1", "summary": PRIVATE}
+            core.publish(
+                event(1, Kind.AUTH_REQUIRED, about, kind_of_change="approval.requested", uid=1000),
+                event(2, Kind.TIMELINE, about, kind_of_change="approval.rejected", uid=1000),
+            )
+            await settle(client)
+        return ear.heard
+
+    path = "/org/aios/TaskManager/approval/apr_1"
+    assert run_for(10, scenario()) == [
+        ("ApprovalRequested", ("apr-1", path, TASK_ID, 1000)),
+        ("ApprovalResolved", ("apr-1", path, "rejected")),
+        ("PropertiesChanged", (APPROVAL, {"Status": Variant("s", "rejected")}, ["Decision"])),
+    ]
 
 
 def test_events_go_to_the_subscriber_and_to_nobody_else(private_bus: PrivateBus) -> None:
