@@ -72,7 +72,7 @@ def _idle(bench: Bench, seconds: float) -> list[Figure]:
         rows += [
             Figure(f"idle: processor time a minute, {short}", "ms", Spread.of([found["cpu"]])),
             Figure(f"idle: wake-ups a minute, {short}", "", Spread.of([found["wakeups"]])),
-            Figure(f"idle: resident memory, {short}", "MiB", Spread.of([found["resident"]]), None,
+            Figure(f"idle: memory, {short}", "MiB", Spread.of([found["resident"]]), None,
                    "≤ 60" if short == "aiosd" else ""),
         ]  # fmt: skip
     return rows
@@ -81,7 +81,7 @@ def _idle(bench: Bench, seconds: float) -> list[Figure]:
 def _live(bench: Bench) -> list[Figure]:
     rows = []
     for part, samples in bench.inside("live", count=10).items():
-        rows.append(Figure(f"memory of a live task: {part.partition(' ')[0]}", "MiB", Spread.of(samples)))
+        rows.append(Figure(f"memory of a live task: {part}", "MiB", Spread.of(samples)))
     total = sum(row.measured.median for row in rows)
     return [*rows, Figure("memory of a live task, all parts", "MiB", Spread.of([total]), None, "≤ 1.5")]
 

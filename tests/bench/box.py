@@ -1,13 +1,15 @@
 """The box that is measured: the product with room for the benchmark, and its state on a real disk.
 
 A box writes to memory, where a commit costs nothing. So the directories whose writes must last are put on the host's
-disk: a detached copy of a mount is made outside and attached inside (open_tree(2), move_mount(2)).
+disk: a file system in a file, of which detached mounts are made outside and attached inside (open_tree(2),
+move_mount(2)).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,7 @@ DISK = Path("/var/tmp")
 DURABLE = ("/var/lib/aiosd", "/var/lib/aios-launcher", "/var/lib/bench")
 HERE = f"{SOURCES}/tests/bench"
 SECONDS = 900
+IMAGE_SIZE = 2 << 30
 
 
 class Bench:
@@ -70,37 +73,52 @@ class Bench:
         return (end - begin) / 1000
 
 
-def _put_on_disk(leader: int, source: Path, target: str) -> None:
-    """Make `source` of this machine appear at `target` in the namespace of `leader`."""
-    tree = syscalls.clone_tree(str(source))
+def _put_on_disk(leader: int, directory: Path) -> None:
+    """Make directories of a new file system on this machine's disk appear in the namespace of `leader`.
+
+    A new one, because how long a file takes to be made in an old one depends on what else has been deleted there.
+    """
+    image, place = directory / "image", directory / "mounted"
+    with image.open("wb") as file:
+        file.truncate(IMAGE_SIZE)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    place.mkdir()
     namespace = os.open(f"/proc/{leader}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            syscalls.join_namespace(namespace, syscalls.CLONE_NEWNS)
-            Path(target).mkdir(parents=True, exist_ok=True)
-            syscalls.attach_tree(tree, target)
+            _mount_and_attach(image, place, namespace)
             status = 0
         finally:
             os._exit(status)
-    os.close(tree)
     os.close(namespace)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        raise host.Unavailable(f"{target} could not be put on the disk")
+        raise host.Unavailable("no file system could be put into the box: loop devices are needed")
+
+
+def _mount_and_attach(image: Path, place: Path, namespace: int) -> None:
+    """In a process of its own: mounted in a private namespace, so that this machine never sees it."""
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=True)
+    trees = []
+    for number, _ in enumerate(DURABLE):
+        (place / str(number)).mkdir(mode=0o755)
+        trees.append(syscalls.clone_tree(str(place / str(number))))
+    syscalls.join_namespace(namespace, syscalls.CLONE_NEWNS)
+    for tree, target in zip(trees, DURABLE, strict=True):
+        Path(target).mkdir(parents=True, exist_ok=True)
+        syscalls.attach_tree(tree, target)
 
 
 @contextmanager
 def prepared(name: str, bus: container.Bus) -> Iterator[Bench]:
     """Boot, install, measure, and take everything away again. Raises host.Unavailable."""
     with tempfile.TemporaryDirectory(prefix="aiosd-bench-", dir=DISK) as disk:
-        Path(disk).chmod(0o755)
         box = container.Container.boot(name, bind={host.CHECKOUT: SOURCES}, bus=bus, owned=True)
         try:
-            for number, target in enumerate(DURABLE):
-                source = Path(disk) / str(number)
-                source.mkdir(mode=0o755)
-                _put_on_disk(box.leader.pid, source, target)
+            _put_on_disk(box.leader.pid, Path(disk))
             box.sh(
                 "mkdir -p /etc/aios/capabilities.d /etc/dbus-1/system.d /run/bench"
                 f" && install -m 644 {HERE}/capabilities.d/*.toml /etc/aios/capabilities.d"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -50,14 +54,17 @@ def resident(name: str) -> float:
     return sum(int(_status(pid)["VmRSS"].split()[0]) for pid in pids(PARTS[name])) / 1024
 
 
-def supervisors() -> list[float]:
-    """MiB of each task's supervisor: memory of its own, and its share of what it shares (PSS, proc(5))."""
-    found = []
-    for pid in pids(PARTS["tasks and supervisors"]):
-        if Path(f"/proc/{pid}/comm").read_text().strip() == "aios-shim":
+def share(names: Iterable[str], without: str) -> float:
+    """MiB of memory of parts of the system, what is shared counted once in all (PSS, proc(5)).
+
+    `without`: the name of the tasks' own program, which is not ours.
+    """
+    total = 0
+    for pid in (pid for name in names for pid in pids(PARTS[name])):
+        if Path(f"/proc/{pid}/comm").read_text().strip() != without:
             words = Path(f"/proc/{pid}/smaps_rollup").read_text().split()
-            found.append(int(words[words.index("Pss:") + 1]) / 1024)
-    return found
+            total += int(words[words.index("Pss:") + 1])
+    return total / 1024
 
 
 def wakeups(path: str) -> int:

@@ -135,15 +135,15 @@ async def pages(count: int) -> Samples:
 
 
 async def live(count: int) -> Samples:
-    """Memory of running tasks, in MiB: what each adds to the two services, and its supervisor's share."""
+    """MiB that each running task adds to the daemon, and to the launcher and all supervisors together."""
+    parts = {"aiosd": ("aiosd",), "launcher and supervisors": (cgroups.SERVICES[1], "tasks and supervisors")}
     async with _connected() as (tasks, _):
         warm = [(await tasks.create("bench.sleep"))[0] for _ in range(2)]
         await asyncio.sleep(1.0)
-        before = {name: cgroups.resident(name) for name in cgroups.SERVICES}
+        before = {name: cgroups.share(of, "sleep") for name, of in parts.items()}
         made = [(await tasks.create("bench.sleep"))[0] for _ in range(count - len(warm))]
         await asyncio.sleep(2.0)
-        found = {name: [(cgroups.resident(name) - before[name]) / len(made)] for name in cgroups.SERVICES}
-        found["supervisor"] = cgroups.supervisors()
+        found = {name: [(cgroups.share(of, "sleep") - before[name]) / len(made)] for name, of in parts.items()}
         for task_id in (*warm, *made):
             await tasks.cancel(task_id)
         return found
