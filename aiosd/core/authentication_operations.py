@@ -60,20 +60,36 @@ class Handover:
         self._database = database
         self._vault = vault
         self._supervision = supervision
+        self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
-        """Hand over what an earlier daemon was given and did not come to pass on; returns when nothing is left."""
+        """For ever: hand over what an earlier daemon was given and did not come to pass on, and what failed to pass."""
         while True:
+            self._wakeup.clear()
             try:
-                left = await self._database.read(secrets.all_)
+                left = await self.sweep()
             except StoreError as error:
                 _log.warning("Answers that wait cannot be read: %s", error)
-                left = None
-            if left is not None and not left:
-                return
-            for answer in left or ():
-                await self._one(answer)
-            await asyncio.sleep(LOOK_AGAIN)
+                left = True
+            if left:
+                await asyncio.sleep(LOOK_AGAIN)
+            else:
+                await self._wakeup.wait()
+
+    async def sweep(self) -> bool:
+        """Look once at every answer that waits; whether one may still. Raises StoreError."""
+        left = await self._database.read(secrets.all_)
+        for answer in left:
+            await self._one(answer)
+        return bool(left)
+
+    async def pass_on(self, watch: Watch) -> None:
+        """`deliver` now or, when that cannot be, soon."""
+        try:
+            await self.deliver(watch)
+        except StoreError as error:
+            _log.warning("What %s was given is handed over later: %s", watch.task_id, error)
+        self._wakeup.set()
 
     async def _one(self, answer: SealedAnswer) -> None:
         task = await self._database.read(lambda db: tasks.get(db, answer.task_id))
@@ -188,7 +204,7 @@ class AuthenticationOperations:
             )  # fmt: skip
 
         after = await self._database.write(accept)
-        await self._handover.deliver(watch)
+        await self._handover.pass_on(watch)
         return after
 
     async def _carry_out(self, work: Coroutine[None, None, T]) -> T:

@@ -16,6 +16,7 @@ from aiosd.core.authentication import is_programs
 from aiosd.core.outcome import failure
 from aiosd.errors import ErrorKind
 from aiosd.model.status import Reason, Status
+from aiosd.run.client import LauncherError
 from aiosd.store import tasks
 from aiosd.store.database import StoreError
 
@@ -88,7 +89,10 @@ class Expiry:
         ended = await self._database.write(lambda tx: _expire(tx, task.id, moment))
         watch = self._supervision.of_task(task.id)
         if ended and watch is not None:
-            await self._supervision.request_stop(watch, Reason.TIMEOUT.value)
+            try:
+                await self._supervision.request_stop(watch, Reason.TIMEOUT.value)
+            except LauncherError as error:
+                _log.warning("%s could not be stopped: %s", watch.run_id, error)
 
 
 def expires_at(task: Task) -> str | None:

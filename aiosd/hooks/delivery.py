@@ -76,9 +76,13 @@ class Deliverer:
         """For ever. Cancelled, what is under way is given up; it is sent again after the next start."""
         while True:
             await self._until_work()
-            async with AsyncExitStack() as stack:
-                sender = await _open(stack, self._settings)
-                await self._rounds(sender)
+            try:
+                async with AsyncExitStack() as stack:
+                    sender = await _open(stack, self._settings)
+                    await self._rounds(sender)
+            except OSError as error:  # the system's certificates cannot be read
+                _log.error("Webhooks cannot be delivered now: %s", error)
+                await asyncio.sleep(IDLE)
 
     async def _until_work(self) -> None:
         while True:

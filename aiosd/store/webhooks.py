@@ -151,8 +151,11 @@ def skip_pruned(db: Executor, hook_id: str) -> bool:
     cursor = db.execute(
         "DELETE FROM outbox WHERE hook_id = ? AND NOT EXISTS (SELECT 1 FROM events WHERE seq = event_seq)", (hook_id,)
     )
-    if cursor.rowcount > 0:
-        db.execute("UPDATE webhooks SET dropped = dropped + ? WHERE id = ?", (cursor.rowcount, hook_id))
+    db.execute(
+        "UPDATE webhooks SET dropped = dropped + ?, waiting = (SELECT count(*) FROM outbox WHERE hook_id = webhooks.id)"
+        " WHERE id = ?",
+        (max(0, cursor.rowcount), hook_id),
+    )
     return cursor.rowcount > 0
 
 
