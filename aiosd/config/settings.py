@@ -208,7 +208,7 @@ class Config:
         section=Section.WEBHOOKS,
         kind=Boolean(),
         help_="Whether webhooks may go to loopback, link-local, private and multicast addresses. Whoever may register "
-        "one could then reach services that are meant for this machine or network only.",
+        "one could then reach services that are meant for this machine or network only. It also allows *http://*.",
     )
     delivery_timeout: float = setting(
         10.0, Section.WEBHOOKS, Span(0.1, 600), "How long one delivery may take, connection included."
