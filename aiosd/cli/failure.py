@@ -65,6 +65,7 @@ _HINTS = {
     ErrorKind.INTERACTIVE_AUTH_REQUIRED: "run it on a terminal, without --no-ask-password",
     ErrorKind.QUEUE_FULL: "try again later, or cancel queued tasks",
     ErrorKind.INPUT_REQUIRED: "answer it with 'aiosctl answer ID key=value'",
+    ErrorKind.AUTH_REQUIRED: "authenticate for it with 'aiosctl auth ID'",
     ErrorKind.SHUTTING_DOWN: "try again in a moment",
 }
 

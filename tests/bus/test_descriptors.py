@@ -14,7 +14,7 @@ import pytest
 from aiosd.bus import descriptors
 from aiosd.bus.connection import BusCallError, Variant
 from aiosd.model.secrettext import MAX_SECRET_BYTES
-from tests.bus.fake_core import TASK_ID, FakeCore, manager_call, served
+from tests.bus.fake_core import TASK_ID, FakeCore, manager_call, served, task_call
 from tests.bus.running import run_for
 
 if TYPE_CHECKING:
@@ -56,6 +56,23 @@ def test_a_memfd_is_read_from_its_beginning(private_bus: PrivateBus) -> None:
         ((name, _, params),) = core.calls
         assert name == "task.subscribe_webhook"
         assert "authentication" not in params
+
+    run_for(20, scenario())
+
+
+def test_an_authentication_reaches_the_core_as_a_secret_and_as_nothing_else(private_bus: PrivateBus) -> None:
+    given = b'{"type":"api_key","api_key":"k"}'
+
+    async def scenario() -> None:
+        core = FakeCore()
+        async with served(core) as (client, _):
+            with closing(End(memfd(given))) as end:
+                await client.call(replace(task_call("Authenticate", "ha{sv}", 0, {}), fds=(end.fd,)))
+            with pytest.raises(BusCallError, match="auth_response"):
+                await client.call(task_call("Authenticate", "ha{sv}", 0, {}))
+        assert core.secrets == [given]
+        ((name, _, params),) = core.calls
+        assert (name, params) == ("task.authenticate", {"task_id": TASK_ID})
 
     run_for(20, scenario())
 
