@@ -7,6 +7,7 @@ programs are stopped, paused and let go after the commit (docs/decisions.md).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from aiosd.store import tasks
 from aiosd.store.tree import with_all_below
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from aiosd.auth.caller import Caller
     from aiosd.core.authorization import Authorizer
@@ -244,17 +245,15 @@ class PlanOperations:
         """What will store each new task. All that has to be asked of people is asked here."""
         makers: dict[str, Maker] = {}
         for index, row in enumerate(rows):
-            try:
-                makers[plans.ref_of(row.ref, index)] = await self._maker(caller, session, row)
-            except AiosError as error:
-                error.field = f"{field}[{index}]" + (f".{error.field.removeprefix('options.')}" if error.field else "")
-                raise
+            place = f"{field}[{index}]"
+            with _named(place):
+                makers[plans.ref_of(row.ref, index)] = await self._maker(caller, session, row, place)
         return makers
 
-    async def _maker(self, caller: Caller, session: Session, row: wire.PlanTask) -> Maker:
+    async def _maker(self, caller: Caller, session: Session, row: wire.PlanTask, place: str) -> Maker:
         if row.capability_id is None:
             draft = Draft(_planned(caller, session, row))
-            return partial(_store, row=row, draft=draft, store=self._creation.store_planned)
+            return partial(_store, row=row, draft=draft, store=self._creation.store_planned, place=place)
         given = row.model_dump(exclude_none=True)
         chosen = {name: given[name] for name in _OPTIONS if name in given}
         request = TaskCreate.model_validate(
@@ -265,7 +264,7 @@ class PlanOperations:
         )  # fmt: skip
         prepared = await self._creation.prepare(caller, request)
         store = partial(self._creation.store, consent=prepared.consent)
-        return partial(_store, row=row, draft=prepared.draft, store=store)
+        return partial(_store, row=row, draft=prepared.draft, store=store, place=place)
 
 
 _OPTIONS = (
@@ -281,6 +280,7 @@ def _store(
     row: wire.PlanTask,
     draft: Draft,
     store: Callable[[Transaction, Draft], Task],
+    place: str,
 ) -> Task:
     """Store a new task, its links to others of the same request by their ids."""
     parent = row.parent_task_id
@@ -288,7 +288,18 @@ def _store(
     task = replace(draft.task, parent_id=None if parent is None else made.get(parent, parent))
     if depends_on and task.phase is Phase.QUEUED:
         task = replace(task, phase=Phase.WAITING)
-    return store(transaction, Draft(task, depends_on))
+    with _named(place):
+        return store(transaction, Draft(task, depends_on))
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Name the part of the request that a refusal is about: the row, and in it what `task.create` calls it."""
+    try:
+        yield
+    except AiosError as error:
+        error.field = place + (f".{error.field.removeprefix('options.')}" if error.field else "")
+        raise
 
 
 def _planned(caller: Caller, session: Session, row: wire.PlanTask) -> Task:
