@@ -90,9 +90,14 @@ _WANTS = (
 )
 
 
+def _has_webhooks(db: Executor, task_id: str) -> bool:
+    """Asked for every event: most tasks have none."""
+    return db.execute("SELECT 1 FROM webhooks WHERE task_id = ? LIMIT 1", (task_id,)).fetchone() is not None
+
+
 def _queue(transaction: Transaction, event: Event) -> None:
     """An outbox row for each webhook that wants the event; parked ones too, since they may be resumed."""
-    if event.task_id is None or event.kind is Kind.TIMELINE:
+    if event.task_id is None or event.kind is Kind.TIMELINE or not _has_webhooks(transaction, event.task_id):
         return
     final = event.change.new if event.change is not None and event.change.new in FINAL else None
     wants = (event.task_id, event.kind.choice, final)
