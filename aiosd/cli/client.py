@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MANAGER = "org.aios.TaskManager1"
 TASK = "org.aios.TaskManager1.Task"
+APPROVAL = "org.aios.TaskManager1.Approval"
+SESSION = "org.aios.TaskManager1.Session"
 MANAGER_PATH = "/org/aios/TaskManager"
 CALL_TIMEOUT = 25.0
 ASKING_TIMEOUT = 300.0
@@ -35,10 +37,19 @@ _INS = {
         "QueryAudit": "a{sv}", "RotateAuditKey": "a{sv}", "Emergency": "sa{sv}", "LiftEmergency": "sa{sv}",
         "SubscribeWebhook": "ssasa{sv}", "UnsubscribeWebhook": "ssa{sv}", "ListWebhooks": "sa{sv}",
         "ResumeWebhook": "sa{sv}",
+        "RequestGrant": "sssa{sv}", "ListGrants": "a{sv}", "RevokeGrant": "sa{sv}", "ExplainPermission": "ssa{sv}",
+        "ListApprovals": "a{sv}",
+        "CreateSession": "sa{sv}", "GetSession": "s", "ListSessions": "a{sv}", "SubscribeFeed": "ssa{sv}",
     },
     TASK: {
         "Cancel": "sa{sv}", "Pause": "a{sv}", "Resume": "a{sv}", "Retry": "a{sv}", "SetPriority": "sa{sv}",
-        "ProvideInput": "sa{sv}", "Authenticate": "ha{sv}", "Wait": "a{sv}", "OpenLog": "sa{sv}",
+        "ProvideInput": "sa{sv}", "Authenticate": "ha{sv}", "Wait": "a{sv}", "OpenLog": "sa{sv}", "GetTree": "a{sv}",
+    },
+    APPROVAL: {"Get": "", "Respond": "sa{sv}"},
+    SESSION: {
+        "UpdateObjective": "sa{sv}", "Close": "a{sv}", "Archive": "a{sv}", "GetTimeline": "a{sv}",
+        "AddMessage": "ssa{sv}", "CreatePlan": "sa{sv}", "GetPlan": "a{sv}", "ApplyDiff": "usa{sv}",
+        "GetTaskTree": "a{sv}",
     },
 }  # fmt: skip
 
@@ -153,6 +164,10 @@ class TaskManagerClient:
         async with self._asking():
             return await self._transport.call(MEMBERS[name], path, body, ASKING_TIMEOUT, fds)
 
+    async def ask(self, name: str, *body: Argument, path: str = MANAGER_PATH) -> Reply:
+        """Any method, while the person at the terminal can be asked: for the modules beside this one."""
+        return await self._ask(name, *body, path=path)
+
     async def create(self, capability: str, arguments: JsonObject, options: Options) -> Created:
         """A new task, durably stored."""
         reply = await self._ask("CreateTask", capability, dump(arguments), options)
@@ -181,26 +196,31 @@ class TaskManagerClient:
         reply = await self._call("Wait", options, path=task_path(task_id), seconds=None)
         return read_json(reply.body, 1)
 
-    async def cancel(self, task_id: str, reason: str) -> None:
-        """Stop it for good."""
-        await self._ask("Cancel", reason, {}, path=task_path(task_id))
+    async def cancel(self, task_id: str, reason: str, *, recursive: bool = True) -> None:
+        """Stop it for good, and what is under it."""
+        options: Options = {} if recursive else {"recursive": Option("b", value=False)}
+        await self._ask("Cancel", reason, options, path=task_path(task_id))
 
-    async def pause(self, task_id: str) -> None:
-        """Hold it where it is."""
-        await self._ask("Pause", {}, path=task_path(task_id))
+    async def pause(self, task_id: str, *, recursive: bool = False) -> None:
+        """Hold it where it is, and (`recursive`) what is under it."""
+        await self._ask("Pause", _recursive(on=recursive), path=task_path(task_id))
 
-    async def resume(self, task_id: str) -> None:
-        """Let it go on."""
-        await self._ask("Resume", {}, path=task_path(task_id))
+    async def resume(self, task_id: str, *, recursive: bool = False) -> None:
+        """Let it go on, and (`recursive`) what is under it."""
+        await self._ask("Resume", _recursive(on=recursive), path=task_path(task_id))
 
     async def retry(self, task_id: str) -> Created:
         """Run a finished one again, as a new task."""
         reply = await self._ask("Retry", {}, path=task_path(task_id))
         return values.Created(read(reply.body, 0, str), read(reply.body, 1, str))
 
-    async def set_priority(self, task_id: str, priority: str) -> None:
-        """low, normal, high or urgent."""
-        await self._ask("SetPriority", priority, {}, path=task_path(task_id))
+    async def set_priority(self, task_id: str, priority: str, *, recursive: bool = False) -> None:
+        """low, normal, high or urgent; `recursive`: of what is under it, too."""
+        await self._ask("SetPriority", priority, _recursive(on=recursive), path=task_path(task_id))
+
+    async def tree(self, task_id: str) -> JsonObject:
+        """The task and all under it."""
+        return read_json((await self._call("GetTree", {}, path=task_path(task_id))).body, 0)
 
     async def answer(self, task_id: str, given: JsonObject) -> None:
         """Answer its question."""
@@ -306,6 +326,12 @@ class TaskManagerClient:
         """Let tasks of the scope start again."""
         await self._ask("LiftEmergency", scope, {} if uid is None else {"uid": Option("u", uid)})
 
+    def notices(
+        self, names: tuple[str, ...], listener: Callable[[Notice], None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Signals of the main object while the context lasts: for the modules beside this one."""
+        return self._transport.listen(names, listener)
+
     def changes(self, listener: Callable[[StateChange], None]) -> AbstractAsyncContextManager[None]:
         """Every task's changes of state, new and removed tasks included, while the context lasts."""
 
@@ -348,6 +374,10 @@ async def _quietly(call: Awaitable[Reply]) -> None:
 
     with contextlib.suppress(Failure):
         await call
+
+
+def _recursive(*, on: bool) -> Options:
+    return {"recursive": Option("b", value=True)} if on else {}
 
 
 def _descriptor(reply: Reply) -> int:

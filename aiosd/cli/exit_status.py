@@ -83,7 +83,7 @@ def of_task(task: JsonObject) -> int:
     if status == Status.COMPLETED:
         return ExitStatus.SUCCESS
     if status == Status.CANCELED:
-        return ExitStatus.INTERRUPTED
+        return ExitStatus.DENIED if task.get("reason") == "approval-rejected" else ExitStatus.INTERRUPTED
     if status != Status.FAILED:
         return ExitStatus.TRY_AGAIN
     reason = task.get("reason")

@@ -43,7 +43,8 @@ class Verb(NamedTuple):
         return found
 
 
-RUN, SEE, STEER, WHAT, SERVICE = "Running", "Seeing", "Steering", "Capabilities and artifacts", "The service"
+RUN, SEE, STEER, PERMIT, SERVICE = "Running", "Seeing", "Steering", "Permission", "The service"
+WHAT = "Capabilities and artifacts"
 VERBS = {
     verb.name: verb
     for verb in (
@@ -62,11 +63,15 @@ VERBS = {
         Verb("priority", STEER, "Change a task's priority"),
         Verb("answer", STEER, "Answer a task's question"),
         Verb("auth", STEER, "Authenticate for a task"),
+        Verb("approve", PERMIT, "Approve or reject what waits for a second word"),
+        Verb("grant", PERMIT, "List and revoke what was consented to"),
+        Verb("policy", PERMIT, "Check policy files, and explain what would happen"),
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
         Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),
         Verb("kill-all", STEER, "Kill all tasks and let none start: the emergency stop"),
         Verb("audit", SERVICE, "Read and verify the audit trail"),
+        Verb("state", SERVICE, "Check, back up, restore and export the database"),
         Verb("status", SERVICE, "Show what aiosd is doing"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
         Verb("rpc", SERVICE, "Call a method of the JSON-RPC interface"),

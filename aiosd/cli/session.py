@@ -139,6 +139,22 @@ class Session:
         """A task's status, painted."""
         return self.paint(one_line(status), STATUS_STYLES.get(status))
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person at a terminal who reads what is shown and can answer."""
+        return not self.json and self.ask_password and _is_terminal(sys.stdin) and self.err_is_terminal
+
+    def read_line(self) -> str:
+        """A line from the person; blocks."""
+        return sys.stdin.readline()
+
+    def forget_typed(self) -> None:
+        """Throw away what was typed and not read yet (termios(3), tcflush)."""
+        import termios
+
+        with contextlib.suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
     def say(self, text: str = "") -> None:
         """A line on stdout. Text that others chose must be clean already."""
         print(text, file=self.out)

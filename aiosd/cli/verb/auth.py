@@ -60,6 +60,14 @@ async def _auth(
             given = _typed(session, kind, username, files["secret"])
         elif kind == "certificate":
             given = _certificate(files)
+        elif kind == "polkit":
+            given = {}  # the system asks
+        elif kind == "approval":
+            die(
+                "The task waits for an approval",
+                hint=f"'aiosctl approve {one_line(string_at(request, 'approval_id'))}' gives it",
+                status=ExitStatus.DATA,
+            )
         else:
             die(
                 "The task does not wait for an authentication",

@@ -124,6 +124,8 @@ async def create_and_follow(
 ) -> int:
     """Make the task; the rest as `wish` says. Returns the exit status."""
     created = await client.create(capability, given, await _create_options(client, wish))
+    if not session.json:
+        await _offer_approval(session, client, created.task_id)
     if not (wish["follow"] or wish["wait"]):
         if session.json:
             session.emit(to_json(created))
@@ -131,6 +133,15 @@ async def create_and_follow(
             session.say(created.task_id)
         return ExitStatus.SUCCESS
     return await to_the_end(session, client, created.task_id, follow=wish["follow"])
+
+
+async def _offer_approval(session: Session, client: TaskManagerClient, task_id: str) -> None:
+    """What is critical waits for a second word; on a terminal it can be given here."""
+    task = await client.get(task_id)
+    if object_at(task, "auth_request"):
+        from aiosd.cli.approving import offer
+
+        await offer(session, task)
 
 
 async def to_the_end(session: Session, client: TaskManagerClient, task_id: str, *, follow: bool) -> int:

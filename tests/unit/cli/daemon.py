@@ -59,6 +59,8 @@ class Daemon:
     script: Callable[[Daemon, str], Awaitable[None]] | None = None
     artifacts: dict[str, bytes] = field(default_factory=dict)
     problems: list[JsonValue] = field(default_factory=list)
+    approvals: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
+    auth_request: JsonObject | None = None
     audit: list[JsonValue] = field(default_factory=list)
     proof: dict[str, JsonValue] = field(default_factory=dict)
     unkillable: dict[str, JsonValue] = field(default_factory=dict)
@@ -133,6 +135,8 @@ class Daemon:
         if member.name in self.refusals:
             refuse(self.refusals[member.name])
         words = [each for each in body if isinstance(each, str | int)]
+        if path.startswith(f"{MANAGER_PATH}/approval/"):
+            return self._on_approval(path, member.name, body)
         task_id = path.removeprefix(f"{MANAGER_PATH}/task/").replace("_", "-") if path != MANAGER_PATH else ""
         if task_id and task_id not in self.tasks:
             refuse(ErrorKind.TASK_NOT_FOUND, f"Task not found: {task_id}")
@@ -158,6 +162,8 @@ class Daemon:
     def _CreateTask(self, capability: str, arguments: str, **_: object) -> Reply:
         task_id = f"task-01hzzzzzzz{len(self.tasks):016d}"
         self.add(task_id, "pending", capability_id=capability, arguments=parse_object(arguments), attempt=0)
+        if self.auth_request is not None:
+            self.tasks[task_id].update(status="auth_required", auth_request=self.auth_request)
         self._live(task_id)
         return Reply((task_id, task_path(task_id)))
 
@@ -284,6 +290,39 @@ class Daemon:
 
     def _ResumeWebhook(self, webhook_id: str) -> Reply:
         return Reply(())
+
+    def _on_approval(self, path: str, method: str, body: tuple[Argument, ...]) -> Reply:
+        approval = self.approvals.get(path.rpartition("/")[2].replace("_", "-"))
+        if approval is None:
+            refuse(ErrorKind.APPROVAL_NOT_FOUND)
+        assert approval is not None
+        if method == "Get":
+            return Reply((dump(approval),))
+        approval["status"] = "rejected" if body[0] == "reject" else "approved"
+        return Reply((approval["status"],))
+
+    def _ListApprovals(self, **_: object) -> Reply:
+        rows = [[key, "/", one["task_id"], one["uid"], one["capability_id"], one["title"], one["risk_level"],
+                 one["status"], 4102444800000000] for key, one in self.approvals.items()]  # fmt: skip
+        return Reply((rows,))
+
+    def _ListGrants(self, **_: object) -> Reply:
+        row = ["grant-1", os.getuid(), "files.*", "low", "persistent", '{"path":{"equals":"/usr"}}', 1, 0, 3, 0]
+        return Reply(([row],))
+
+    def _RevokeGrant(self, grant_id: str) -> Reply:
+        if grant_id != "grant-1":
+            refuse(ErrorKind.GRANT_NOT_FOUND, "Grant not found")
+        return Reply(())
+
+    def _RequestGrant(self, *_: object) -> Reply:
+        return Reply(("grant-2",))
+
+    def _ExplainPermission(self, capability: str, *_: object, **__: object) -> Reply:
+        because: list[JsonValue] = [
+            f"{capability} has level low: a person is asked the first time.", "polkit asks.\x1b[2J"
+        ]  # fmt: skip
+        return Reply((dump({"outcome": "ask", "because": because}),))
 
     def _Reload(self) -> Reply:
         return Reply(())

@@ -51,7 +51,9 @@ from tests.unit.core.fakelauncher import FakeLauncher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+    from typing import TypeAlias
 
     from aiosd.auth.caller import Subject
     from aiosd.core.operations import Reply
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.task import Run, Task
     from aiosd.model.wire import Wire
+    from aiosd.store.writer import Seal
+
+    Opening: TypeAlias = Callable[[Path, Seal], AbstractAsyncContextManager[Database]]
 
 BOOT = "4f0c7f2e-0000-4000-8000-000000000001"
 USER = Caller(1000, BusSubject(":1.7"), interactive=True)
@@ -231,16 +236,20 @@ async def eventually(check: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def daemon(
     root: Path, launcher: FakeLauncher, *, config: Config | None = None, boot: str = BOOT, recover: bool = True,
-    schedule: bool = True,
+    schedule: bool = True, opening: Opening | None = None,
 ) -> AsyncIterator[Core]:  # fmt: skip
-    """One life of the daemon on the store in `root`; leaving it is a crash as far as runs are concerned."""
+    """One life of the daemon on the store in `root`; leaving it is a crash as far as runs are concerned.
+
+    `opening`: opens the store otherwise, one that dies on purpose for instance.
+    """
     manifests = root / "capabilities.d"
     manifests.mkdir(exist_ok=True)
     if not (manifests / f"{PLAIN}.toml").exists():
         (manifests / f"{PLAIN}.toml").write_text(manifest(PLAIN, OPEN))
     path = root / "aiosd.db"
     trail = await AuditTrail.open(root)
-    async with Database.open(path, seal=trail.seal) as database:
+    opened = Database.open(path, seal=trail.seal) if opening is None else opening(path, trail.seal)
+    async with opened as database:
         await trail.begin(database)
         settings = Settings(config or Config(schedule_interval=30.0))
         registry = Registry((manifests,), owner=os.getuid())
