@@ -39,6 +39,20 @@ except BlockingIOError:
 print(made, flush=True)
 os.kill(0, 9)
 """
+#: 60 MiB, three threads beside the first, half a second of processor time; prints how much that was.
+USER = """
+import threading, time
+held = bytearray(60 << 20)
+for at in range(0, len(held), 4096):
+    held[at] = 1
+done = threading.Event()
+for _ in range(3):
+    threading.Thread(target=done.wait).start()
+while time.process_time() < 0.5:
+    pass
+done.set()
+print(time.process_time())
+"""
 #: Its parent is the shim; what it counts is its own processor time over five seconds on the clock.
 BURNER = """
 import time
@@ -81,6 +95,16 @@ def test_too_much_memory_is_an_oom_kill_and_the_daemon_lives(machine: Machine) -
     task = json.loads(outcome.task)
     assert (outcome.exit_status, task["status"], task["reason"]) == (137, "failed", "oom-kill")
     assert _main_pid(machine) == before
+
+
+def test_what_a_task_used_is_told(machine: Machine) -> None:
+    outcome = _run(machine, "user", USER, 'memory_max = "200M"')
+    usage = json.loads(outcome.task)["exit"]["usage"]
+    assert outcome.exit_status == 0, outcome
+    assert 60 << 20 <= usage["memory_peak"] < 200 << 20
+    assert 4 <= usage["tasks_peak"] <= 6, "the shim, the program and three threads"
+    assert usage["cpu_usec"] >= float(outcome.stdout) * 1_000_000
+    assert usage["cpu_usec"] < usage["duration_usec"] * 1.1, "one processor"
 
 
 def test_forks_stop_at_the_limit(machine: Machine) -> None:

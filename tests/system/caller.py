@@ -109,6 +109,7 @@ class Caller:
     user: str
     client: Running
     name: str = ""
+    session: str = ""
     signals: list[Signal] = field(default_factory=list)
     dialogs: list[Dialog] = field(default_factory=list)
     canceled_dialogs: list[str] = field(default_factory=list)
@@ -146,7 +147,7 @@ class Caller:
         elif "dialog_canceled" in message:
             self.canceled_dialogs.append(str(message["dialog_canceled"]))
         elif "name" in message:
-            self.name = str(message["name"])
+            self.name, self.session = str(message["name"]), str(message["session"])
         else:
             self._answers[int(str(message["id"]))] = message
 
@@ -210,6 +211,10 @@ class Caller:
                     return signal
             looked = len(self.signals)
             self.take(deadline)
+
+    def come_to_the_front(self) -> None:
+        """Make its session the seat's active one; the last that began is, until then."""
+        self.box.run("loginctl", "activate", self.session)
 
     # -- passwords --------------------------------------------------------------------------------------------------
 

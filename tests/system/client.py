@@ -9,8 +9,8 @@
 
 Answers come in any order: {"id": 1, "body": […], "contents": [what each descriptor gave up to its end]} or
 {"id": 1, "error": "org.…", "message": "…", "data": "the second string"}. A signal is
-{"signal": {…}}, as it arrives, a dialog likewise (`agent`).
-The first line is {"name": ":1.42"}. A variant is {"$variant": [signature, value]}; text keeps lone surrogates.
+{"signal": {…}}, as it arrives, a dialog likewise (`agent`). The first line is {"name": ":1.42", "session": "c1"}.
+A variant is {"$variant": [signature, value]}; text keeps lone surrogates.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def main() -> None:
     async with SystemBus() as bus, asyncio.TaskGroup() as group:
         bus.on_signal(tell_signal)
         agent = Agent(bus, tell)
-        tell({"name": bus.unique_name})
+        tell({"name": bus.unique_name, "session": os.environ.get("XDG_SESSION_ID", "")})
         pending = set()
         while line := await reader.readline():
             task = group.create_task(answer(bus, agent, json.loads(line)))

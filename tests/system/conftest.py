@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CAPABILITIES = "/run/aios/capabilities.d"
 UNITS = ("aiosd.service", "aios-launcher.service")
+SEATED = {"alice_at_seat", "asked"}
+"""Fixtures of people at the machine; of their sessions one is active at a time, and a test uses one of them."""
 UNFINISHED = Variant("as", ["pending", "working", "paused", "input_required", "auth_required"])
 
 
@@ -89,6 +91,8 @@ def orderly(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     root: Caller = request.getfixturevalue("root")
+    for name in SEATED & set(request.fixturenames):
+        request.getfixturevalue(name).come_to_the_front()
     where = cursor(root.box)
     yield
     for task_id in root.tasks(status=UNFINISHED, all_users=Variant("b", True)):

@@ -76,6 +76,7 @@ def _stands_still(box: Container, pid: str) -> bool:
 def job(equipped: Container, alice_at_seat: Caller) -> Iterator[Job]:
     """files.checksum over /usr, paused at its first sign of life and resumed."""
     alice, box = alice_at_seat, equipped
+    alice.come_to_the_front()
     box.run("truncate", "-s", "1G", BIG)  # what is in the box's /usr alone would be done before anybody looks
     alice.call(MANAGER_PATH, MANAGER, "Subscribe", "sasa{sv}", "", ["progress"], {})
     task_id = alice.create("files.checksum", {"path": TREE})

@@ -158,7 +158,7 @@ def test_the_queue_survives(alice: Caller, equipped: Container) -> None:
 def test_a_task_that_was_promised_runs_once(root: Caller, equipped: Container) -> None:
     """The daemon is killed at moments from the reply to CreateTask to the end of the run."""
     created = []
-    for delay in (0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08):
+    for delay in (0, 0.01, 0.02, 0.04, 0.08):
         created.append(root.create("test.mark"))
         time.sleep(delay)
         equipped.run(*DISTURBANCES["daemon killed"])
