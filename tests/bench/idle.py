@@ -10,8 +10,10 @@ from tests.bench import cgroups
 
 
 def main() -> None:
-    """Processor time (ms) and wake-ups a minute, and memory (MiB: of aiosd resident, of the launcher's processes together what
-    is theirs), of both services."""
+    """Processor time (ms) and wake-ups a minute of both services, and their memory (MiB).
+
+    Of aiosd what is resident; of the launcher's processes together what is theirs, shared memory counted once.
+    """
     seconds = float(sys.argv[1])
     before, switches = cgroups.times(), {name: cgroups.wakeups(cgroups.PARTS[name]) for name in cgroups.SERVICES}
     time.sleep(seconds)
