@@ -1,5 +1,7 @@
-"""The fork server: a small warm process that forks a shim in under a millisecond.
+"""The fork server: a small warm process that has the next shim ready, and its program's process with it.
 
+A spare shim has done all that does not depend on the run; it is handed the spec and the descriptors of the next one,
+and while nobody asks, another spare is forked. A spare ends with this process, whose end of their socket it hears.
 Standard library only, one thread, nothing imported after the start: a shim shares all of this process's memory. It is
 executed by the broker before the broker grows, trusts the broker alone (an unnamed socket pair), and ends with it.
 Each packet is one spec with the descriptors of `spec.Descriptor`; each answer is `{"run", "pid"}` with a pidfd, or
@@ -11,17 +13,16 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import traceback
+from dataclasses import dataclass
 
 from aiosd.run import shim, syscalls
 from aiosd.run.rehearsal import rehearse
-from aiosd.run.spec import Descriptor, ShimSpec, decode
-
-SPEC_MAX = 192 * 1024
-"""Largest spec in bytes."""
+from aiosd.run.spec import SPEC_MAX, Descriptor, decode
 
 _FDS = len(Descriptor)
 
@@ -37,11 +38,24 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     with socket.socket(fileno=int(sys.argv[1])) as sock:
-        while _serve_one(sock):
-            pass
+        spare: _Spare | None = None
+        while True:
+            if spare is None and not select.select([sock], [], [], 0)[0]:
+                spare = _fork_quietly()
+            if not _serve_one(sock, spare):
+                return
+            spare = None
 
 
-def _serve_one(sock: socket.socket) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """A shim that waits for its run at the other end of the socket."""
+
+    pid: int
+    socket: socket.socket
+
+
+def _serve_one(sock: socket.socket, spare: _Spare | None) -> bool:
     data, fds, flags, _ = socket.recv_fds(sock, SPEC_MAX + 1, _FDS, socket.MSG_CMSG_CLOEXEC)
     if not data:
         return False
@@ -49,7 +63,7 @@ def _serve_one(sock: socket.socket) -> bool:
         spec = decode(data)
         if len(fds) != _FDS or flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
             raise ValueError(f"{len(fds)} descriptors instead of {_FDS}")
-        pid = _fork_shim(spec, fds)
+        pid = _hand_over(data, fds, spare)
         pidfd = os.pidfd_open(pid)
     except (OSError, ValueError) as error:
         answer = {"run": _run_of(data), "error": str(error)}
@@ -70,29 +84,58 @@ def _run_of(data: bytes) -> str:
         return ""
 
 
-def _fork_shim(spec: ShimSpec, fds: list[int]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
+def _hand_over(data: bytes, fds: list[int], spare: _Spare | None) -> int:
+    """Give a run to the spare shim, or to a new one when there is none or it has died. Returns the shim's pid."""
+    for shim_process in (spare, None):
+        chosen = shim_process or _fork_shim()
+        with chosen.socket:
+            try:
+                socket.send_fds(chosen.socket, [data], fds)
+            except (BrokenPipeError, ConnectionResetError):
+                if shim_process is None:
+                    raise
+                continue
+        return chosen.pid
+    raise ChildProcessError("the shim died")
+
+
+def _fork_quietly() -> _Spare | None:
+    """A spare; not having one is no failure, the request that needs it will tell."""
     try:
-        shim.run(spec, _only_these(fds))
-        status = 0
-    except BaseException:  # noqa: BLE001 - the shim must not come back into the server's loop, whatever happens
-        traceback.print_exc()
-    finally:
-        os._exit(status)
+        return _fork_shim()
+    except OSError:
+        return None
 
 
-def _only_these(fds: list[int]) -> list[int]:
-    """Close everything else but standard error, where the launcher's own journal stream is; returns the new numbers."""
-    high = [os.dup2(fd, 64 + number, inheritable=False) for number, fd in enumerate(fds)]
+def _fork_shim() -> _Spare:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            raise
+        if pid:
+            return _Spare(pid, ours)
+        status = 1
+        try:
+            shim.wait(_only_this(theirs.detach()))
+            status = 0
+        except BaseException:  # noqa: BLE001 - the shim must not come back into the server's loop, whatever happens
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+
+def _only_this(fd: int) -> int:
+    """Close everything else but standard error, where the launcher's own journal stream is; returns the new number."""
+    kept = os.dup2(fd, 64, inheritable=False)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.closerange(3, 64)
-    os.closerange(64 + len(fds), 65536)
-    return high
+    os.closerange(65, 65536)
+    return kept
 
 
 if __name__ == "__main__":

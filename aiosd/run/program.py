@@ -10,9 +10,11 @@ import fcntl
 import os
 import signal
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiosd.run import sandbox, seccomp
+from aiosd.run.spec import decode
 
 if TYPE_CHECKING:
     from aiosd.run.spec import ShimSpec
@@ -26,6 +28,7 @@ TASK_FD = 3
 _GATE_FD = 4
 _REPORT_FD = 5
 _FD_END = 65536
+_LENGTH = 4
 
 
 class Pipes:
@@ -45,14 +48,22 @@ class Pipes:
             os.close(fd)
         self.program_socket.close()
 
+    def pass_on(self, spec: bytes) -> None:
+        """In the shim: tell the program's process what it is to become, through the gate that it waits at."""
+        rest = memoryview(len(spec).to_bytes(_LENGTH, "little") + spec)
+        with suppress(BrokenPipeError):  # it has died, which its silence on the report pipe tells
+            while rest:
+                rest = rest[os.write(self.gate_write, rest) :]
 
-def become_program(spec: ShimSpec, pipes: Pipes) -> None:
+
+def become_program(pipes: Pipes) -> None:
     """Everything from the fork to execve(2). Does not return."""
     report = pipes.report_write
     try:
         report = _arrange_descriptors(pipes)
         _default_signals()
         os.setsid()
+        spec = _read_spec()
         sandbox.enter_namespaces(spec)
         os.chdir(spec.view.scratch)
         sandbox.limit_resources(spec.open_files)
@@ -67,6 +78,22 @@ def become_program(spec: ShimSpec, pipes: Pipes) -> None:
         os.write(report, f"{_reason(error)}"[:1000].encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def _read_spec() -> ShimSpec:
+    """What the shim passes on; the process ends when there will be none."""
+    length = int.from_bytes(_read_exactly(_LENGTH), "little")
+    return decode(_read_exactly(length))
+
+
+def _read_exactly(size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        more = os.read(_GATE_FD, size - len(found))
+        if not more:
+            os._exit(127)
+        found += more
+    return found
 
 
 def _execute(spec: ShimSpec, attempt: str) -> None:

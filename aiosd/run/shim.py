@@ -1,8 +1,9 @@
 """The shim: the process that stands over one run, inside its scope. This module is its beginning, as root.
 
-Standard library only; forked by the fork server with a spec and its descriptors. It forks the child that becomes the
-program (`program.py`), tells the launcher that child's pid so that both are put into the scope, joins the child's view
-of the file system, gives up root, and then supervises (`supervisor.py`) until the exit record is written.
+Standard library only; forked by the fork server ahead of time. It forks the child that becomes the program
+(`program.py`), and waits until it is given a run: then it tells the launcher that child's pid so that both are put into
+the scope, joins the child's view of the file system, gives up root, and supervises (`supervisor.py`) until the exit
+record is written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aiosd.run.control import ControlSocket
 from aiosd.run.eventfile import EventFile
 from aiosd.run.output import Journal, Stream
 from aiosd.run.program import READY, Pipes, become_program
-from aiosd.run.spec import Descriptor, ShimSpec
+from aiosd.run.spec import SPEC_MAX, Descriptor, ShimSpec, decode
 from aiosd.run.supervisor import Outputs, Program, Supervisor, Wakeup
 
 if TYPE_CHECKING:
@@ -29,21 +30,33 @@ if TYPE_CHECKING:
 _OOM_SCORE = "-900"
 
 
-def run(spec: ShimSpec, fds: Sequence[int]) -> None:
-    """Be the shim of `spec` with the descriptors of `Descriptor`; returns when there is nothing left to do."""
+def wait(fd: int) -> None:
+    """Be a spare shim until the socket `fd` brings a spec with its descriptors, then that run's.
+
+    Returns when there is nothing left to do; also when the socket is closed, for then the fork server is gone.
+    """
     syscalls.set_name("aios-shim")
     syscalls.become_subreaper()
     pipes = Pipes()
     wakeup = Wakeup()
     pid = os.fork()
     if pid == 0:
-        become_program(spec, pipes)
+        os.close(fd)
+        become_program(pipes)
     pipes.keep_shim_ends()
-    with suppress(OSError):  # the launcher may be gone; then the gate closes
-        os.write(fds[Descriptor.STATUS], b"%d\n" % pid)
-    os.close(fds[Descriptor.STATUS])
     os.setsid()
     _shield_from_oom()
+    with socket.socket(fileno=fd) as sock:
+        data, fds, _, _ = socket.recv_fds(sock, SPEC_MAX, len(Descriptor), socket.MSG_CMSG_CLOEXEC)
+    if data:
+        with suppress(OSError):  # the launcher may be gone; then the gate closes
+            os.write(fds[Descriptor.STATUS], b"%d\n" % pid)
+        os.close(fds[Descriptor.STATUS])
+        pipes.pass_on(data)
+        _run(decode(data), fds, pid, pipes, wakeup)
+
+
+def _run(spec: ShimSpec, fds: Sequence[int], pid: int, pipes: Pipes, wakeup: Wakeup) -> None:
     journal = _journal(spec)
     error = _join_program(spec, pid, pipes)
     _drop(spec)

@@ -12,6 +12,9 @@ from enum import IntEnum
 
 from aiosd.run.syscalls import Account
 
+SPEC_MAX = 192 * 1024
+"""Largest spec in bytes."""
+
 
 class Descriptor(IntEnum):
     """The order of the descriptors that travel with a spec."""
