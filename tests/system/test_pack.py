@@ -1,7 +1,7 @@
 """Proves that every capability of the standard pack does its work, run by the daemon: results held to other tools'.
 
-system.power.reboot would take the box along: it is refused, as every critical capability is that has no second
-confirmation. files.checksum has `test_main_job` to itself, system.unit.restart as a user is in `test_polkit`.
+system.power.reboot would take the box along: it waits for its second confirmation, as everything critical, and is
+canceled. files.checksum has `test_main_job` to itself, system.unit.restart as a user is in `test_polkit`.
 """
 
 from __future__ import annotations
@@ -117,15 +117,16 @@ def test_unit_restart_of_what_is_not_there(root: Caller) -> None:
     assert "not-there.service" in str(field_of(task, "error", "message"))
 
 
-@pytest.mark.parametrize("who", ["alice", "root"])
-def test_reboot_is_refused(who: str, request: pytest.FixtureRequest) -> None:
-    caller: Caller = request.getfixturevalue(who)
+def test_reboot_is_not_for_users(alice: Caller) -> None:
     with pytest.raises(Refused) as refused:
-        caller.create("system.power.reboot")
-    assert (refused.value.short, refused.value.data["reason"]) == (
-        "PermissionDenied",
-        "second-confirmation-unavailable",
-    )
+        alice.create("system.power.reboot")
+    assert (refused.value.short, refused.value.data["reason"]) == ("PermissionDenied", "not-authorized")
+
+
+def test_reboot_waits_for_a_second_word(root: Caller) -> None:
+    task_id = root.create("system.power.reboot")
+    assert (root.status(task_id), root.get(task_id)["phase"]) == ("auth_required", "waiting_approval")
+    root.cancel(task_id)
 
 
 # -- the administrator's command -------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def test_a_command_that_is_not_there(root: Caller) -> None:
 def test_a_command_is_not_for_users(alice_at_seat: Caller) -> None:
     with pytest.raises(Refused) as refused:
         alice_at_seat.create("compat.command.run", {"argv": ["true"]})
-    assert refused.value.short == "PermissionDenied"
+    assert refused.value.short == "InteractiveAuthorizationRequired"
 
 
 def test_a_limit_of_the_caller_is_the_scopes(root: Caller, equipped: Container) -> None:

@@ -6,6 +6,7 @@ nobody to ask. The administrator's rules count, and without polkit only root may
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,14 @@ def dummy(equipped: Container) -> str:
     equipped.run("systemctl", "daemon-reload")
     equipped.run("systemctl", "start", UNIT)
     return UNIT
+
+
+@pytest.fixture(autouse=True)
+def no_grants(equipped: Container) -> None:
+    """Nobody has consented to anything before."""
+    listed = json.loads(equipped.run("aiosctl", "grant", "list", "--all", "--json").stdout)["grants"]
+    if listed:
+        equipped.run("aiosctl", "grant", "revoke", *[row["grant_id"] for row in listed])
 
 
 def _refusal(caller: Caller, number: int) -> Refused:
@@ -113,11 +122,11 @@ def test_each_time_anew(asked: Caller) -> None:
         asked.cancel(asked.created(number))
 
 
-@pytest.mark.parametrize("who", ["alice", "alice_in_su", "alice_at_seat", "root"])
-def test_critical_needs_a_second_confirmation(who: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("who", "error"), [("alice", NO), ("alice_in_su", NO), ("alice_at_seat", ASKS)])
+def test_critical_is_asked_at_the_machine_only(who: str, error: str, request: pytest.FixtureRequest) -> None:
+    """What it needs after that is test_permissions.py's."""
     caller: Caller = request.getfixturevalue(who)
-    refused = _refusal(caller, caller.begin_create_asking("system.power.reboot"))
-    assert (refused.short, refused.data["reason"]) == (NO, "second-confirmation-unavailable")
+    assert _refusal(caller, caller.begin_create("test.critical", {"name": "root"})).short == error
 
 
 # -- the dialog ------------------------------------------------------------------------------------------------------
