@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.manifest.parse import MAX_BYTES, SUFFIX, SchemaCheck, parse_manifest
 from aiosd.manifest.problem import Problem, Severity
@@ -101,6 +101,26 @@ def load_one(name: str, directories: tuple[Path, ...] = DEFAULT, *, owner: int =
             except (OSError, _Untrusted):
                 return None
     return None
+
+
+Trace: TypeAlias = tuple[tuple[int, ...] | None, ...]
+
+
+def trace(name: str, directories: tuple[Path, ...] = DEFAULT) -> Trace:
+    """What `load_one` of that name depends on: two `lstat` a directory. The same trace, the same answer."""
+    if len(name) > MAX_ID or ID_PATTERN.fullmatch(name) is None:
+        return ()
+    return tuple(_facts(path) for directory in directories for path in (directory, directory / (name + SUFFIX)))
+
+
+def _facts(path: Path) -> tuple[int, ...] | None:
+    try:
+        info = path.lstat()
+    except OSError:
+        return None
+    if stat.S_ISDIR(info.st_mode):  # other files come and go in it
+        return (info.st_ino, info.st_uid, info.st_mode)
+    return (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_uid, info.st_mode)
 
 
 def fingerprint(directories: tuple[Path, ...] = DEFAULT) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.manifest.argv import build_argv
-from aiosd.manifest.directories import DEFAULT, fingerprint, load_one
+from aiosd.manifest.directories import DEFAULT, load_one, trace
 from aiosd.run import identity
 from aiosd.run.layout import unit_name
 from aiosd.run.limits import as_json, scope_properties, tighten
@@ -27,6 +27,7 @@ from aiosd.run.spec import ShimSpec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aiosd.manifest.directories import Trace
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.manifest import Capability, Limits
     from aiosd.run.forkclient import ForkServer
@@ -39,26 +40,25 @@ _SETUP_TIMEOUT = 10.0
 
 
 class Manifests:
-    """Installed capabilities, read again as soon as something in their directories changed."""
+    """Installed capabilities, each read again as soon as its file in any of the directories changed."""
 
     def __init__(self, directories: tuple[Path, ...] = DEFAULT) -> None:
         """`directories`: weakest first."""
         self._directories = directories
-        self._fingerprint = ""
-        self._known: dict[str, Capability | None] = {}
+        self._known: dict[str, tuple[Trace, Capability]] = {}
 
     def find(self, name: str) -> Capability | None:
         """The capability of that id as it is on disk now. A few lstat(2) when nothing changed."""
-        now = fingerprint(self._directories)
-        if now != self._fingerprint:
-            self._known.clear()
-            self._fingerprint = now
-        if name not in self._known:
-            found = load_one(name, self._directories)
-            if found is None:
-                return None
-            self._known[name] = found
-        return self._known[name]
+        now = trace(name, self._directories)
+        known = self._known.get(name)
+        if known is not None and known[0] == now:
+            return known[1]
+        found = load_one(name, self._directories)
+        if found is None:
+            self._known.pop(name, None)
+            return None
+        self._known[name] = (now, found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiosd.manifest.directories import LoadedCapabilities, fingerprint, load_all, load_one
+from aiosd.manifest.directories import LoadedCapabilities, fingerprint, load_all, load_one, trace
 from tests.unit.manifest.texts import RIGHT
 
 if TYPE_CHECKING:
@@ -173,3 +173,22 @@ def test_the_launchers_way_imports_nothing_big(places: tuple[Path, Path, Path]) 
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "1 []\n"
+
+
+def test_a_trace_changes_with_what_the_capability_depends_on_and_only_with_that(tmp_path: Path) -> None:
+    weak, strong = tmp_path / "usr", tmp_path / "etc"
+    weak.mkdir()
+    (weak / "a.b.toml").write_text("id = 'a.b'\n")
+    seen = [trace("a.b", (weak, strong))]
+    (weak / "a.c.toml").write_text("")
+    assert trace("a.b", (weak, strong)) == seen[0]
+    (weak / "a.b.toml").write_text("id = 'a.b' # changed\n")
+    seen.append(trace("a.b", (weak, strong)))
+    strong.mkdir()
+    seen.append(trace("a.b", (weak, strong)))
+    (strong / "a.b.toml").symlink_to("/dev/null")
+    seen.append(trace("a.b", (weak, strong)))
+    weak.chmod(0o777)
+    seen.append(trace("a.b", (weak, strong)))
+    assert len(set(seen)) == len(seen)
+    assert trace("../a", (weak, strong)) == ()
