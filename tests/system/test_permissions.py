@@ -134,6 +134,7 @@ def test_the_ceiling_holds_for_everybody(bare: Container, root: Caller, alice: C
     assert bob.run("test.look.low")["status"] == "completed"
 
 
+@pytest.mark.warns(r"permission-policy\.toml:2: error: max_permission_level")
 def test_a_mistyped_file_fails_closed_and_says_where(bare: Container, root: Caller) -> None:
     policy(bare, '\nmax_permission_level = "hihg"\n')
     refused = refusal(root, root.begin_create("test.look.low"))
@@ -343,6 +344,7 @@ def test_a_program_that_asks_and_asks_is_stopped(asked: Caller) -> None:
         assert refusal(asked, number).short == "RateLimited"
 
 
+@pytest.mark.warns(r"permission-policy\.toml:1: error: nonsense: unknown key")
 def test_the_policy_s_problems_are_in_the_journal(bare: Container) -> None:
     policy(bare, "nonsense = 1\n")
     said = bare.run("journalctl", "--unit=aiosd.service", "--grep=permission-policy.toml:1", "--quiet", check=False)
