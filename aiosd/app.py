@@ -1,7 +1,8 @@
 """The daemon: `main` wires everything and holds it together. Read `Daemon.run` from top to bottom.
 
-Order of start: configuration and manifests, store, launcher, bus; then recovery, then the door; ready. Order of stop:
-the door, then everything else, within five seconds; running tasks are left alone, they do not need us."""
+Order of start: configuration and manifests, bus, store, launcher; then recovery, then the doors; ready. Order of stop:
+the door, then everything else, within five seconds; running tasks are left alone, they do not need us.
+"""
 
 from __future__ import annotations
 
@@ -21,40 +22,14 @@ from aiosd.auth.polkit import PolkitAuthority
 from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
-from aiosd.core import clock, secrets, stops
-from aiosd.core.approval_operations import ApprovalOperations
+from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
-from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.audit_trail import AuditTrail
-from aiosd.core.authentication_operations import AuthenticationOperations, Handover
-from aiosd.core.authorization import Authorizer
-from aiosd.core.consent import Consents
-from aiosd.core.content_operations import ContentOperations
-from aiosd.core.control import Control
-from aiosd.core.creation import Creation
-from aiosd.core.deferred import Deferred
-from aiosd.core.emergency import Emergency
-from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
-from aiosd.core.expiry import Expiry
-from aiosd.core.holding import Holding
-from aiosd.core.lapse import Lapse
-from aiosd.core.manager import Manager
-from aiosd.core.permission_operations import PermissionOperations
-from aiosd.core.plan_operations import PlanOperations
 from aiosd.core.policies import PolicyStore
-from aiosd.core.protocol_operations import ProtocolOperations
-from aiosd.core.recovery import Recoverer
 from aiosd.core.registry import Registry
-from aiosd.core.scheduler import Scheduler
-from aiosd.core.service_operations import ServiceOperations
-from aiosd.core.session_operations import SessionOperations
 from aiosd.core.settings import Settings
-from aiosd.core.subscription_operations import SubscriptionOperations
-from aiosd.core.supervision import Supervision
-from aiosd.core.task_operations import TaskOperations
-from aiosd.core.webhook_operations import WebhookOperations
-from aiosd.hooks.delivery import Deliverer
+from aiosd.ending import end_within, stop_tasks
 from aiosd.journal import AuditJournal, Journal
 from aiosd.notify import ServiceManager
 from aiosd.rpc.server import RpcDoor, Speech
@@ -64,9 +39,12 @@ from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
 from aiosd.run.notify import passed
 from aiosd.store.audit_key import AuditKeyError
 from aiosd.store.database import Database, StoreError
+from aiosd.wiring import Ground, Services
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aiosd.core.manager import Manager
 
 STATE = Path("/var/lib/aiosd")
 RECOVERY_RETRY = 1.0
@@ -97,75 +75,31 @@ class Daemon:
         self._policies = PolicyStore()
         self._hub = EventHub()
         self._door: BusDoor | None = None
-        self._scheduler: Scheduler | None = None
+        self._services: Services | None = None
         self._reloads = asyncio.Lock()
         self._recovered = asyncio.Event()
+        self._read_only: str | None = None
 
     async def run(self) -> None:
         """Serve until told to stop. Raises what made it impossible."""
         await self._read_configuration()
-        path = self._state / "aiosd.db"
         async with AsyncExitStack() as stack:
-            database, trail = await self._open_store(stack, path)
-            vault = await asyncio.to_thread(secrets.load, self._state)
-            deliverer = Deliverer(database, vault, self._settings)
-            self._hub.listen(deliverer.heard)
-            launcher = await stack.enter_async_context(LauncherClient(self._launcher_socket))
             bus = await stack.enter_async_context(SystemBus())
-            blobs = BlobStore(self._state / "blobs")
-            boot_id = clock.boot_id()
-            supervision = Supervision(database, launcher, self._registry, self._settings, blobs, self._launcher_state)
-            scheduler = Scheduler(database, self._registry, self._settings, boot_id, supervision.launch)
-            self._scheduler = scheduler
-            self._hub.listen(scheduler.heard)
-            handover, expiry = Handover(database, vault, supervision), Expiry(database, supervision)
-            self._hub.listen(expiry.heard)
-            authorizer = Authorizer(PolkitAuthority(BusPolkit(bus)), record=trail.answered)
-            consents = Consents(database, authorizer, self._policies, self._settings)
-            lapse = Lapse(database)
-            self._hub.listen(lapse.heard)
-            emergency = Emergency(database, launcher, supervision, self._settings, self._state / stops.FILE)
-            await emergency.begin()
-            creation = Creation(database, self._registry, authorizer, self._settings, consents)
-            control = Control(database, supervision)
-            holding = Holding(database, control)
-            self._hub.listen(holding.heard)
-            manager = Manager(
-                self._hub,
-                [
-                    TaskOperations(database, self._hub, authorizer, creation, control, scheduler, holding),
-                    SessionOperations(database, authorizer, self._settings, control),
-                    PlanOperations(database, authorizer, self._registry, creation, control, holding),
-                    PermissionOperations(database, self._registry, authorizer, consents, self._settings),
-                    ApprovalOperations(database, self._registry, authorizer),
-                    ContentOperations(database, authorizer, blobs, self._launcher_state),
-                    SubscriptionOperations(database, authorizer),
-                    ProtocolOperations(self._settings),
-                    AuditOperations(database, authorizer, trail),
-                    EmergencyOperations(authorizer, emergency, self._settings, scheduler),
-                    AuthenticationOperations(
-                        database, authorizer, vault, supervision, handover,
-                        Deferred(database, self._registry, consents, self._settings),
-                    ),
-                    WebhookOperations(database, authorizer, self._settings, vault, deliverer.wake),
-                    ServiceOperations(
-                        database, self._registry, authorizer, self._settings, launcher, path, self._reload
-                    ),
-                ],
-            )  # fmt: skip
-            recoverer = Recoverer(database, launcher, self._registry, supervision, self._launcher_state, boot_id)
-            self._door = await stack.enter_async_context(BusDoor(bus, manager, self._hub))
-            rpc = await stack.enter_async_context(self._rpc_door(manager))
+            services = Services(await self._ground(stack, bus))
+            self._services = services
+            await services.emergency.begin()
+            self._door = await stack.enter_async_context(BusDoor(bus, services.manager, self._hub))
+            rpc = await stack.enter_async_context(self._rpc_door(services.manager))
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            self._handle_signals(group)
-            group.create_task(supervision.run())
-            group.create_task(deliverer.run())
-            group.create_task(handover.run())
-            group.create_task(expiry.run())
-            group.create_task(lapse.run())
-            group.create_task(trail.run(self._settings))
-            group.create_task(self._recover_and_schedule(recoverer, emergency, holding, scheduler))
-            group.create_task(self._manager.feed_watchdog(database))
+            self._handle_signals(group, services)
+            self._read_only = services.ground.database.read_only_reason
+            if self._read_only is None:
+                for work in services.work():
+                    group.create_task(work)
+                group.create_task(self._recover_and_schedule(services))
+            else:
+                self._recovered.set()  # a newer program's tasks run on by themselves until it is back
+            group.create_task(self._manager.feed_watchdog(services.ground.database))
             group.create_task(self._end_with(bus))
             await self._first_recovery()
             await self._door.open()
@@ -173,7 +107,35 @@ class Daemon:
             # What is there now stays for ever: the collector need not look at it again.
             gc.collect()
             gc.freeze()
-            self._manager.ready(f"Serving, {len(self._registry.all())} capabilities")
+            self._manager.ready(self._status())
+
+    def _status(self) -> str:
+        """For `systemctl status`."""
+        if self._read_only is not None:
+            return f"Only reading: {self._read_only}"
+        return f"Serving, {len(self._registry.all())} capabilities"
+
+    async def _ground(self, stack: AsyncExitStack, bus: SystemBus) -> Ground:
+        """Everything that the services stand on, open until the stack is left."""
+        path = self._state / "aiosd.db"
+        database, trail = await self._open_store(stack, path)
+        return Ground(
+            database=database,
+            path=path,
+            state=self._state,
+            trail=trail,
+            vault=await asyncio.to_thread(secrets.load, self._state),
+            launcher=await stack.enter_async_context(LauncherClient(self._launcher_socket)),
+            launcher_state=self._launcher_state,
+            authority=PolkitAuthority(BusPolkit(bus)),
+            registry=self._registry,
+            policies=self._policies,
+            settings=self._settings,
+            hub=self._hub,
+            blobs=BlobStore(self._state / "blobs"),
+            boot_id=clock.boot_id(),
+            reload=self._reload,
+        )
 
     def _rpc_door(self, manager: Manager) -> RpcDoor:
         """The JSON-RPC door, on the sockets of aiosd.socket; without them it has nothing to do."""
@@ -205,13 +167,11 @@ class Daemon:
         except TimeoutError:
             _log.warning("Serving before recovery is done: the launcher does not answer")
 
-    async def _recover_and_schedule(
-        self, recoverer: Recoverer, emergency: Emergency, holding: Holding, scheduler: Scheduler
-    ) -> None:
+    async def _recover_and_schedule(self, services: Services) -> None:
         warned = False
         while True:
             try:
-                await recoverer.run()
+                await services.recoverer.run()
                 break
             except (LauncherError, StoreError) as error:
                 if not warned:
@@ -219,15 +179,20 @@ class Daemon:
                     warned = True
                 await asyncio.sleep(RECOVERY_RETRY)
         self._recovered.set()
-        await emergency.enforce()
-        await holding.recover()
-        await scheduler.run()
+        await services.emergency.enforce()
+        await services.holding.recover()
+        await services.scheduler.run()
 
-    def _handle_signals(self, group: asyncio.TaskGroup) -> None:
+    def _handle_signals(self, group: asyncio.TaskGroup, services: Services) -> None:
         loop = asyncio.get_running_loop()
 
         async def stop() -> None:
             self._manager.stopping()
+            current = self._settings.current
+            end_within(current.stop_timeout)
+            services.scheduler.draining = True
+            if current.stop_tasks_on_stop:
+                await stop_tasks(services.control, services.supervision, current.stop_timeout * 0.8)
             raise _Stop(0, "asked to")
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -261,12 +226,12 @@ class Daemon:
                 await self._read_configuration()
                 self._tell_doors()
             finally:
-                self._manager.ready(f"Serving, {len(self._registry.all())} capabilities")
+                self._manager.ready(self._status())
 
     def _tell_doors(self) -> None:
         """Limits and capabilities may be others now: for callers, and for who waits to be started."""
-        if self._scheduler is not None:
-            self._scheduler.wake()
+        if self._services is not None:
+            self._services.scheduler.wake()
         if self._door is not None:
             current = self._settings.current
             self._door.capabilities_changed()

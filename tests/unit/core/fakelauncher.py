@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -280,6 +281,7 @@ class FakeLauncher(LauncherClient):
 
     async def remove(self, run: str) -> None:
         self._call("remove", run)
+        await asyncio.to_thread(shutil.rmtree, RunPaths(run, self.state).directory, ignore_errors=True)
 
     def made(self, task_id: str) -> list[FakeRun]:
         """Runs of a task, in order."""

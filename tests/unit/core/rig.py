@@ -11,42 +11,18 @@ from typing import TYPE_CHECKING
 from aiosd.auth.caller import BusSubject, Caller
 from aiosd.auth.decision import Decision
 from aiosd.config import Config
-from aiosd.core import stops
-from aiosd.core.approval_operations import ApprovalOperations
 from aiosd.core.artifacts import BlobStore
-from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.audit_trail import AuditTrail
-from aiosd.core.authentication_operations import AuthenticationOperations, Handover
-from aiosd.core.authorization import Authorizer
-from aiosd.core.consent import Consents
-from aiosd.core.content_operations import ContentOperations
-from aiosd.core.control import Control
-from aiosd.core.creation import Creation
-from aiosd.core.deferred import Deferred
-from aiosd.core.emergency import Emergency
-from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.events import EventHub
-from aiosd.core.holding import Holding
-from aiosd.core.lapse import Lapse
-from aiosd.core.manager import Handlers, Manager
 from aiosd.core.operations import OPERATIONS
-from aiosd.core.permission_operations import PermissionOperations
-from aiosd.core.plan_operations import PlanOperations
 from aiosd.core.policies import PolicyStore
-from aiosd.core.protocol_operations import ProtocolOperations
-from aiosd.core.recovery import Recoverer
 from aiosd.core.registry import Registry
-from aiosd.core.scheduler import Scheduler
 from aiosd.core.secrets import KEY_BYTES, Vault
-from aiosd.core.service_operations import ServiceOperations
-from aiosd.core.session_operations import SessionOperations
 from aiosd.core.settings import Settings
-from aiosd.core.subscription_operations import SubscriptionOperations
-from aiosd.core.supervision import Supervision
-from aiosd.core.task_operations import TaskOperations
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.store import journal, runs, tasks
 from aiosd.store.database import Database
+from aiosd.wiring import Ground, Services
 from tests.unit.core.fakelauncher import FakeLauncher
 
 if TYPE_CHECKING:
@@ -56,7 +32,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aiosd.auth.caller import Subject
+    from aiosd.core.manager import Handlers, Manager
     from aiosd.core.operations import Reply
+    from aiosd.core.recovery import Recoverer
+    from aiosd.core.scheduler import Scheduler
+    from aiosd.core.supervision import Supervision
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.task import Run, Task
@@ -254,44 +234,25 @@ async def daemon(
         settings = Settings(config or Config(schedule_interval=30.0))
         registry = Registry((manifests,), owner=os.getuid())
         await registry.load()
-        hub, authority = EventHub(), FakeAuthority()
-        database.on_commit(hub.publish)
-        blobs = BlobStore(root / "blobs")
-        supervision = Supervision(database, launcher, registry, settings, blobs, launcher.state)
-        scheduler = Scheduler(database, registry, settings, boot, supervision.launch)
-        hub.listen(scheduler.heard)
-        authorizer = Authorizer(authority, record=trail.answered)
-        emergency = Emergency(database, launcher, supervision, settings, root / stops.FILE)
-        await emergency.begin()
         policies = PolicyStore(root / "permission-policy.toml", root / "permission-policy.d", owner=os.getuid())
         await policies.load()
-        consents = Consents(database, authorizer, policies, settings)
-        lapse = Lapse(database)
-        vault = Vault([bytes(KEY_BYTES)])
-        hub.listen(lapse.heard)
-        creation = Creation(database, registry, authorizer, settings, consents)
-        control = Control(database, supervision)
-        holding = Holding(database, control)
-        hub.listen(holding.heard)
-        groups: list[Handlers] = [
-            PermissionOperations(database, registry, authorizer, consents, settings),
-            ApprovalOperations(database, registry, authorizer),
-            AuthenticationOperations(database, authorizer, vault, supervision, Handover(database, vault, supervision),
-                                     Deferred(database, registry, consents, settings)),
-            TaskOperations(database, hub, authorizer, creation, control, scheduler, holding),
-            SessionOperations(database, authorizer, settings, control),
-            PlanOperations(database, authorizer, registry, creation, control, holding),
-            ContentOperations(database, authorizer, blobs, launcher.state),
-            SubscriptionOperations(database, authorizer),
-            ProtocolOperations(settings),
-            AuditOperations(database, authorizer, trail),
-            EmergencyOperations(authorizer, emergency, settings, scheduler),
-            ServiceOperations(database, registry, authorizer, settings, launcher, path, registry.load),
-        ]  # fmt: skip
-        manager = Manager(hub, [*groups, Elsewhere(groups)])
-        recoverer = Recoverer(database, launcher, registry, supervision, launcher.state, boot)
-        core = Core(database, launcher, authority, registry, settings, hub, supervision, scheduler, recoverer, manager,
-                    manifests, policies)  # fmt: skip
+        hub, authority = EventHub(), FakeAuthority()
+        database.on_commit(hub.publish)
+        services = Services(
+            Ground(
+                database=database, path=path, state=root, trail=trail, vault=Vault([bytes(KEY_BYTES)]),
+                launcher=launcher, launcher_state=launcher.state,
+                authority=authority, registry=registry, policies=policies, settings=settings, hub=hub,
+                blobs=BlobStore(root / "blobs"), boot_id=boot, reload=registry.load,
+            )
+        )  # fmt: skip
+        await services.emergency.begin()
+        supervision, scheduler = services.supervision, services.scheduler
+        recoverer, holding, emergency, lapse = (
+            services.recoverer, services.holding, services.emergency, services.lapse
+        )  # fmt: skip
+        core = Core(database, launcher, authority, registry, settings, hub, supervision, scheduler, recoverer,
+                    services.manager, manifests, policies)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(supervision.run()), group.create_task(lapse.run())]

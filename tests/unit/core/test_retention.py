@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def retention(aios: Core, root: Path) -> Retention:
-    return Retention(aios.database, aios.launcher, aios.settings, BlobStore(root / "blobs"))  # type: ignore[arg-type]  # the fake
+    return Retention(aios.database, aios.launcher, aios.settings, BlobStore(root / "blobs"))
 
 
 async def grow_old(aios: Core, task_id: str, days: int) -> None:
