@@ -52,10 +52,15 @@ class Asked:
 
 @dataclass
 class FakePolkit:
-    """Set `mood` before the question. `asked` and `cancelled` fill as it happens."""
+    """Set `mood` before the question, `person` for those that may open a dialog. The rest fills as it happens.
+
+    `open`: dialogs that have neither been answered nor taken back.
+    """
 
     bus: SystemBus
     mood: Mood = Mood.YES
+    person: Mood | None = None
+    open: set[str] = field(default_factory=set)
     delay: float = 0.0
     asked: asyncio.Queue[Asked] = field(default_factory=asyncio.Queue)
     cancelled: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
@@ -64,11 +69,16 @@ class FakePolkit:
         assert (call.path, call.interface) == (PATH, INTERFACE)
         if call.member == "CancelCheckAuthorization":
             self.cancelled.put_nowait(str(call.body[0]))
+            self.open.discard(str(call.body[0]))
             self.bus.send_reply(call)
             return
         assert (call.member, call.signature) == ("CheckAuthorization", "(sa{sv})sa{ss}us")
         self._note(call)
-        asyncio.get_running_loop().call_later(self.delay, self._answer, call, self.mood)
+        mood = self.mood
+        if call.body[3] == 1 and self.person is not None:
+            mood = self.person
+            self.open.add(str(call.body[4]))
+        asyncio.get_running_loop().call_later(self.delay, self._answer, call, mood)
 
     def _note(self, call: MethodCall) -> None:
         subject, action_id, details, flags, cancellation_id = call.body
@@ -87,6 +97,8 @@ class FakePolkit:
         )
 
     def _answer(self, call: MethodCall, mood: Mood) -> None:
+        if mood is not Mood.HANG:
+            self.open.discard(str(call.body[4]))
         if mood is Mood.ERROR:
             self.bus.send_error(call, f"{BUS_NAME}.Error.Failed", "out of order")
         elif mood is Mood.NONSENSE:
