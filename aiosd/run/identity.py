@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.model.manifest import Capability, HomeView, Identity, Network
 from aiosd.model.status import Level
+from aiosd.run.context import DIRECTORY
+from aiosd.run.protocol import Refusal, RefusalCode
 from aiosd.run.spec import View
 from aiosd.run.syscalls import Account
 
@@ -106,6 +108,18 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
     )
 
 
+def for_research(capability: Capability) -> Capability:
+    """The same with nothing that it could change but its scratch directory, and nobody whom it could reach.
+
+    Raises Refusal at level critical, where the program sees the system as it is.
+    """
+    if capability.level is Level.CRITICAL:
+        raise Refusal(RefusalCode.BAD_REQUEST, "a critical capability cannot be kept to research")
+    home = HomeView.NONE if capability.home is HomeView.NONE else HomeView.READ_ONLY
+    network = Network.NONE if capability.network is Network.HOST else capability.network
+    return replace(capability, home=home, network=network, read_write_paths=())
+
+
 def _own_home(who: Identified) -> str | None:
     """The account's home, when it is a directory that it owns: / or another's is not made writable by an entry."""
     if who.home is None or who.home == "/" or not who.home.startswith("/"):
@@ -138,5 +152,6 @@ def environment(who: Identified, run: str, task: str, capability: str, scratch: 
         "AIOS_RUN_ID": run,
         "AIOS_CAPABILITY": capability,
         "AIOS_ARGUMENTS": str(scratch / ".aios-arguments.json"),
+        "AIOS_CONTEXT": str(scratch / DIRECTORY),
         "AIOS_SCRATCH": str(scratch),
     }
