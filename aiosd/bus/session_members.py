@@ -185,6 +185,6 @@ SESSION_ROWS = (
         (_VERSION, Argument("diff", _diff, omit_empty=True)),
         {"diff_id": Option("s", ("diff_id",))},
     ),
-    Member(SESSION, "GetTree", "session.tree", whole, (), _LIMIT),
+    Member(SESSION, "GetTaskTree", "session.tree", whole, (), _LIMIT),
 )
 """One row a method, in the order of the XML files."""

@@ -39,11 +39,22 @@ def task(beginning: str) -> list[tuple[str, str]]:
     return [word for word in [*words, ("last", "the newest task")] if word[0].startswith(beginning)]
 
 
+def session(beginning: str) -> list[tuple[str, str]]:
+    """The newest sessions, with their titles; and `last`."""
+    rows = _rows("ListSessions", "a{sv}", "1", "limit", "u", "100")
+    words = [(row[0], row[2]) for row in rows if len(row) > 2]
+    return [word for word in [*words, ("last", "the newest session")] if word[0].startswith(beginning)]
+
+
 def capability(beginning: str) -> list[tuple[str, str]]:
     """The installed capabilities, with their titles."""
     rows = _rows("ListCapabilities", "a{sv}", "0")
     return [(row[0], row[1]) for row in rows if len(row) > 1 and row[0].startswith(beginning)]
 
 
-SOURCES: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {"task": task, "capability": capability}
-"""What completes which type of argument (options.TaskId, options.CapabilityId)."""
+SOURCES: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
+    "task": task,
+    "session": session,
+    "capability": capability,
+}
+"""What completes which type of argument (options.TaskId and its like)."""

@@ -34,6 +34,7 @@ _INS = {
         "CreateTask": "ssa{sv}", "GetTask": "sa{sv}", "ListTasks": "a{sv}", "ListHistory": "a{sv}",
         "ListCapabilities": "a{sv}", "GetCapability": "s", "Subscribe": "sasa{sv}", "Unsubscribe": "s",
         "ListArtifacts": "s", "GetArtifact": "s", "OpenArtifact": "su", "Reload": "a{sv}", "GetStatus": "",
+        "Drain": "a{sv}",
         "QueryAudit": "a{sv}", "RotateAuditKey": "a{sv}", "Emergency": "sa{sv}", "LiftEmergency": "sa{sv}",
         "SubscribeWebhook": "ssasa{sv}", "UnsubscribeWebhook": "ssa{sv}", "ListWebhooks": "sa{sv}",
         "ResumeWebhook": "sa{sv}",
@@ -293,6 +294,11 @@ class TaskManagerClient:
         """Read configuration and manifests again."""
         await self._ask("Reload", {})
 
+    async def drain(self, *, lift: bool) -> JsonObject:
+        """Start nothing more, or start tasks again; `running` tells how many still run."""
+        options: Options = {"lift": Option("b", value=True)} if lift else {}
+        return read_json((await self._ask("Drain", options)).body, 0)
+
     async def query_audit(
         self, *, task_id: str = "", kind: str = "", since: int = 0, until: int = 0, limit: int, after: int = 0,
         all_users: bool = False, proof: bool = False,
@@ -326,9 +332,7 @@ class TaskManagerClient:
         """Let tasks of the scope start again."""
         await self._ask("LiftEmergency", scope, {} if uid is None else {"uid": Option("u", uid)})
 
-    def notices(
-        self, names: tuple[str, ...], listener: Callable[[Notice], None]
-    ) -> AbstractAsyncContextManager[None]:
+    def notices(self, names: tuple[str, ...], listener: Callable[[Notice], None]) -> AbstractAsyncContextManager[None]:
         """Signals of the main object while the context lasts: for the modules beside this one."""
         return self._transport.listen(names, listener)
 

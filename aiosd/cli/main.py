@@ -44,7 +44,7 @@ class Verb(NamedTuple):
 
 
 RUN, SEE, STEER, PERMIT, SERVICE = "Running", "Seeing", "Steering", "Permission", "The service"
-WHAT = "Capabilities and artifacts"
+WHAT, TALK = "Capabilities and artifacts", "Sessions and plans"
 VERBS = {
     verb.name: verb
     for verb in (
@@ -66,6 +66,9 @@ VERBS = {
         Verb("approve", PERMIT, "Approve or reject what waits for a second word"),
         Verb("grant", PERMIT, "List and revoke what was consented to"),
         Verb("policy", PERMIT, "Check policy files, and explain what would happen"),
+        Verb("session", TALK, "Sessions: conversations with their plans and tasks"),
+        Verb("plan", TALK, "Show, make and change a session's plan"),
+        Verb("tree", TALK, "Draw a task and all under it"),
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
         Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),
@@ -73,6 +76,7 @@ VERBS = {
         Verb("audit", SERVICE, "Read and verify the audit trail"),
         Verb("state", SERVICE, "Check, back up, restore and export the database"),
         Verb("status", SERVICE, "Show what aiosd is doing"),
+        Verb("drain", SERVICE, "Let no more tasks start"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
         Verb("rpc", SERVICE, "Call a method of the JSON-RPC interface"),
         Verb("completion", SERVICE, "Print the completion script of a shell"),

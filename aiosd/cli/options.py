@@ -119,6 +119,12 @@ class TaskId(_Completed):
     name = "task"
 
 
+class SessionId(_Completed):
+    """A session: its id, a beginning of it that no other id has, or `last`."""
+
+    name = "session"
+
+
 class CapabilityId(_Completed):
     """A capability's id."""
 

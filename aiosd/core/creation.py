@@ -136,7 +136,9 @@ class Creation:
             metadata=old.metadata, timeout_ms=_shorter(capability.timeout_ms, old.timeout_ms), retry_max=old.retry_max,
             retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id,
             execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id, kind=old.kind,
-            goal=old.goal, constraints=old.constraints, shared_context=old.shared_context, handoff=old.handoff,
+            goal=old.goal, constraints=old.constraints,
+            shared_context=links.named(old.shared_context),
+            handoff=old.handoff,
             priority=min(old.priority, Priority.HIGH),
         )  # fmt: skip
         return await self._database.write(lambda transaction: self._insert_again(transaction, task, old, consent))

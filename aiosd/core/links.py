@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import sessions
 from aiosd.core.authorization import task_not_found
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.status import Level
 from aiosd.store import artifacts, tasks
 
 if TYPE_CHECKING:
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from aiosd.store.database import Transaction
 
 COLLABORATIVE = "collaborative"
+RESEARCH_ONLY = "research_only"
 SUMMARY = ".summary"
+HANDOFF = ".handoff"
+"""What stands in a task's context for all that a task before it hands over."""
 
 
 def checked(transaction: Transaction, task: Task, depends_on: Sequence[str]) -> Task:
     """The task with its parent's session when it names none. Raises AiosError for what it may not hang on."""
+    handed_over: list[str] = []
     for index, other_id in enumerate(depends_on):
         field = f"options.depends_on[{index}]"
         if other_id == task.id:
@@ -32,12 +37,14 @@ def checked(transaction: Transaction, task: Task, depends_on: Sequence[str]) -> 
         other = tasks.get(transaction, other_id)
         if other is None or (other.uid != task.uid and task.uid != 0):
             raise AiosError(ErrorKind.TASK_NOT_FOUND, "there is no such task to depend on", field=field)
+        if other.handoff:
+            handed_over.append(f"{other_id}{HANDOFF}")
     if task.parent_id is not None:
         task = _under_parent(transaction, task, task.parent_id)
     if task.session_id is not None:
         sessions.for_task(transaction, task.session_id, task.uid)
     _check_context(transaction, task)
-    return task
+    return replace(task, shared_context=(*task.shared_context, *handed_over)) if handed_over else task
 
 
 def _under_parent(transaction: Transaction, task: Task, parent_id: str) -> Task:
@@ -60,6 +67,9 @@ def _under_parent(transaction: Transaction, task: Task, parent_id: str) -> Task:
 
 def _check_context(transaction: Transaction, task: Task) -> None:
     """Each reference is an artifact or a task of the same owner (root may name anybody's)."""
+    if task.execution_mode == RESEARCH_ONLY and task.level is Level.CRITICAL:
+        message = "a critical capability sees the system as it is: it cannot be kept to research"
+        raise AiosError(ErrorKind.INVALID_PARAMS, message, field="options.execution_mode")
     if task.execution_mode != COLLABORATIVE and (task.shared_context or task.handoff):
         field = "options.shared_context_refs" if task.shared_context else "options.handoff_expected"
         raise AiosError(ErrorKind.INVALID_PARAMS, "belongs to execution_mode collaborative", field=field)
@@ -70,6 +80,11 @@ def _check_context(transaction: Transaction, task: Task) -> None:
             raise AiosError(
                 kind, "there is nothing of that name to share", field=f"options.shared_context_refs[{index}]"
             )
+
+
+def named(references: Sequence[str]) -> tuple[str, ...]:
+    """Those that a request named, without what was handed over to this one task."""
+    return tuple(one for one in references if not one.endswith(HANDOFF))
 
 
 def owner_of(db: tasks.Executor, reference: str) -> int | None:

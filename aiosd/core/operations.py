@@ -191,7 +191,7 @@ _SESSION_ROWS = (
     _op("plan.propose_diff", sessions.PlanPropose, Access.CONTROL, (SESSION, "ProposeDiff"), "Check and keep a diff"),
     _op("plan.apply_diff", sessions.PlanApply, Access.CONTROL, (SESSION, "ApplyDiff"), "Change the plan, whole"),
     _op("task.tree", sessions.TaskTree, Access.VIEW, (TASK, "GetTree"), "A task and all under it"),
-    _op("session.tree", sessions.SessionTree, Access.VIEW, (SESSION, "GetTree"), "A session's tasks as trees"),
+    _op("session.tree", sessions.SessionTree, Access.VIEW, (SESSION, "GetTaskTree"), "A session's tasks as trees"),
     _op("feed.subscribe", sessions.FeedSubscribe, Access.VIEW, (MANAGER, "SubscribeFeed"), "Follow one of the feeds"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock
+from aiosd.core.links import RESEARCH_ONLY
 from aiosd.manifest import argv
 from aiosd.model.manifest import Limits
 from aiosd.run.client import StartRequest
@@ -27,7 +28,7 @@ def start_request(watch: Watch, task: Task, log_max_bytes: int) -> StartRequest:
         limit = max(1, (task.deadline - clock.now()) // 1000)
     return StartRequest(
         run=watch.run_id, task=task.id, capability=task.capability_id, uid=task.uid, argv_values=values,
-        limits=_tighter(task.limits), log_max_bytes=log_max_bytes,
+        limits=_tighter(task.limits), read_only=task.execution_mode == RESEARCH_ONLY, log_max_bytes=log_max_bytes,
         runtime_max_usec=0 if limit is None else (limit + watch.grace_ms + RUNTIME_MARGIN_MS) * 1000,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.core import clock, run_states
+from aiosd.core.context import Gate
 from aiosd.core.durable import write_durably
 from aiosd.core.intake import Intake
 from aiosd.core.outcome import Ending
@@ -77,6 +78,7 @@ class Supervision:
         self._registry = registry
         self._settings = settings
         self._intake = Intake(database, settings, blobs)
+        self._gate = Gate(database, blobs)
         self._state = state
         self._group: asyncio.TaskGroup | None = None
         self.watches: dict[str, Watch] = {}
@@ -178,10 +180,7 @@ class Supervision:
         if self._settings.stops.covers(watch.uid):
             await self.request_stop(watch, "emergency")
             return
-        fields: JsonObject = {
-            "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt, "metadata": task.metadata
-        }  # fmt: skip
-        await watch.send("go", fields, identifier="go")
+        await self._gate.open(watch, task)
 
     async def _launch_failed(self, watch: Watch, error: LauncherError) -> None:
         """The program did not run. A launcher that is away is waited for; a refusal is the task's end."""

@@ -59,7 +59,10 @@ class LauncherError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a start needs. `uid`: the caller's. `limits`: only ever tighter than the manifest's."""
+    """What a start needs. `uid`: the caller's. `limits`: only ever tighter than the manifest's.
+
+    `read_only`: its program may change nothing but its scratch directory, and reach nobody.
+    """
 
     run: str
     task: str
@@ -69,6 +72,7 @@ class StartRequest:
     limits: Limits | None = None
     runtime_max_usec: int = 0
     log_max_bytes: int = 16 * 1024 * 1024
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +278,7 @@ class LauncherClient:
             "argv_values": dict(request.argv_values),
             "runtime_max_usec": request.runtime_max_usec,
             "log_max_bytes": request.log_max_bytes,
+            "read_only": request.read_only,
             "limits": None if request.limits is None else as_json(request.limits),
         }
         packet = await self._ask(Op.START, fields, fds=2)

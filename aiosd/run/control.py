@@ -24,6 +24,7 @@ _REMEMBERED = 4096
 class ControlType(StrEnum):
     """What aiosd can say to a shim."""
 
+    CONTEXT = "context"
     GO = "go"
     INPUT = "input"
     AUTHENTICATION = "authentication"

@@ -63,7 +63,7 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """A `start`, checked in form. Microseconds and bytes."""
+    """A `start`, checked in form. Microseconds and bytes. `read_only`: only ever less than the manifest gives."""
 
     run: str
     task: str
@@ -73,6 +73,7 @@ class StartRequest:
     limits: JsonValue
     runtime_max_usec: int
     log_max_bytes: int
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def read_request(body: JsonObject) -> StartRequest:
         limits=body.get("limits"),
         runtime_max_usec=number_of(body, "runtime_max_usec", maximum=_RUNTIME_MAX, default=0),
         log_max_bytes=number_of(body, "log_max_bytes", maximum=_LOG_MAX),
+        read_only=body.get("read_only") is True,
     )
 
 
@@ -129,6 +131,8 @@ class Starter:
         except ValueError as error:
             raise Refusal(RefusalCode.BAD_REQUEST, str(error)) from None
         capability = replace(capability, limits=limits)
+        if request.read_only:
+            capability = identity.for_research(capability)
         try:
             who = identity.identify(capability, request.uid, self._uids)
         except identity.IdentityError as error:

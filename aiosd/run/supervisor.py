@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import dump
+from aiosd.run import context
 from aiosd.run.control import ControlType
 from aiosd.run.conversation import Conversation
 from aiosd.run.exitrecord import Ending, StoppedBy
@@ -171,10 +172,21 @@ class Supervisor:
         if kind is ControlType.GO:
             if self._opened_at is None:
                 self._open_gate(message)
+        elif kind is ControlType.CONTEXT:
+            self._keep_context(message)
         elif kind is ControlType.CANCEL:
             self._cancel(message)
         elif self._opened_at is not None:
             self._conversation.say(message)
+
+    def _keep_context(self, message: JsonObject) -> None:
+        """A piece of what the program may read of others; only while it has not begun."""
+        if self._opened_at is not None:
+            return
+        try:
+            context.keep(Path(self._spec.environment["AIOS_CONTEXT"]), message)
+        except context.ContextError as error:
+            self._outputs.events.append("protocol_error", {"message": str(error)})
 
     def _open_gate(self, message: JsonObject) -> None:
         arguments, attempt = message.get("arguments", {}), message.get("attempt", 1)

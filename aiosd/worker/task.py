@@ -54,6 +54,17 @@ class Task:
         attempt = start.get("attempt")
         self.attempt = attempt if isinstance(attempt, int) else 1
 
+    @property
+    def context(self) -> dict[str, Json]:
+        """What the task may read of others: goal, constraints, `shared`, `handed_over` (docs/control-plane.md); {} for
+        none. A part's `path` is the name of a file in the directory `$AIOS_CONTEXT`."""
+        try:
+            with open(os.path.join(os.environ.get("AIOS_CONTEXT", ""), "context.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123  pathlib costs more to import than all of this
+                found = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     @classmethod
     def connect(cls) -> Self:
         """Take up the conversation. Raises WorkerError when this process is not a task's program."""

@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 @click.command
 @click.argument("tasks", metavar="TASK...", nargs=-1, required=True, type=options.TaskId())
 @click.option("--reason", default="user_request", show_default=True, help="Why; kept with the task.")
+@click.option("--alone", is_flag=True, help="Not what is under them.")
 @options.common
 @options.pass_session
-def command(session: Session, *, tasks: tuple[str, ...], reason: str) -> int:
-    """Stop tasks for good. A program has a moment to end by itself, then its whole scope is killed."""
-    return session.run(each(session, tasks, lambda client, task_id: client.cancel(task_id, reason), "canceled"))
+def command(session: Session, *, tasks: tuple[str, ...], reason: str, alone: bool) -> int:
+    """Stop tasks for good, and what is under them.
+
+    A program has a moment to end by itself, then its whole scope is killed.
+    """
+    return session.run(
+        each(
+            session, tasks, lambda client, task_id: client.cancel(task_id, reason, recursive=not alone), "canceled"
+        )
+    )  # fmt: skip

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 @click.command
 @click.argument("task", type=options.TaskId())
 @click.argument("priority", type=options.PRIORITIES)
+@click.option("--recursive", "-r", is_flag=True, help="Of what is under it, too.")
 @options.common
 @options.pass_session
-def command(session: Session, *, task: str, priority: str) -> int:
+def command(session: Session, *, task: str, priority: str, recursive: bool) -> int:
     """Change the priority of a task that has not started."""
     done = f"has priority {priority}"
-    return session.run(each(session, (task,), lambda client, task_id: client.set_priority(task_id, priority), done))
+    return session.run(
+        each(
+            session, (task,), lambda client, task_id: client.set_priority(task_id, priority, recursive=recursive), done
+        )
+    )  # fmt: skip

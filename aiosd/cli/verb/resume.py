@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("tasks", metavar="TASK...", nargs=-1, required=True, type=options.TaskId())
+@click.option("--recursive", "-r", is_flag=True, help="What is under them, too.")
 @options.common
 @options.pass_session
-def command(session: Session, *, tasks: tuple[str, ...]) -> int:
+def command(session: Session, *, tasks: tuple[str, ...], recursive: bool) -> int:
     """Let paused tasks go on."""
-    return session.run(each(session, tasks, lambda client, task_id: client.resume(task_id), "resumed"))
+    return session.run(
+        each(session, tasks, lambda client, task_id: client.resume(task_id, recursive=recursive), "resumed")
+    )

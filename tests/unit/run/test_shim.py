@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -212,3 +213,17 @@ def test_many_runs_share_one_server(rig: Rig) -> None:
 
 def test_the_interpreter_of_the_tests_is_the_one_that_runs(rig: Rig) -> None:
     assert rig.run([PYTHON, "-I", "-c", "import sys; print(sys.version_info[:2])"]).stdout().startswith(b"(3, ")
+
+
+def test_context_that_came_before_the_gate_opened_is_there_when_the_program_starts(rig: Rig) -> None:
+    spec = rig.spec(["/bin/sh", "-c", "cat .aios-context/*; ls -A .aios-context; sleep 0.3; ls -A .aios-context"])
+    spec.environment["AIOS_CONTEXT"] = f"{spec.view.scratch}/.aios-context"
+    run = rig.start(spec)
+    for name, data, first in (("a", b"one ", True), ("a", b"two\n", False), ("../b", b"x", True)):
+        run.say("context", name=name, data=base64.b64encode(data).decode(), first=first)
+    run.go()
+    run.wait_for("started")
+    run.say("context", name="late", data="", first=True)
+    assert run.wait().exit_status == 0
+    assert run.stdout() == b"one two\na\na\n"
+    assert [event.type for event in run.events()] == ["protocol_error", "started"]

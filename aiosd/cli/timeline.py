@@ -1,0 +1,98 @@
+"""Events of a session as lines, and task trees as drawings, for people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from aiosd.cli.session import STATUS_STYLES, Session, Style
+from aiosd.cli.terminal import one_line
+from aiosd.cli.values import integer_at, list_at, object_at, string_at, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aiosd.model.jsontext import JsonObject
+
+_STYLES = {
+    "task.completed": Style.GOOD,
+    "task.failed": Style.BAD,
+    "task.cancelled": Style.DIM,
+    "task.blocked": Style.WAITING,
+    "task.paused": Style.WAITING,
+    "task.progress": Style.DIM,
+    "session.message.added": Style.HEAD,
+    "approval.requested": Style.WAITING,
+}
+
+
+def line(session: Session, event: JsonObject) -> str:
+    """One event: when, who, what, which task, in a few words."""
+    kind = string_at(event, "type")
+    parts = [
+        _clock(string_at(event, "timestamp")),
+        f"{one_line(string_at(event, 'source')):<8}",
+        session.paint(one_line(kind), _STYLES.get(kind)),
+    ]
+    if string_at(event, "task_id"):
+        parts.append(session.paint(one_line(string_at(event, "task_id")), Style.DIM))
+    said = gist(kind, object_at(event, "payload"))
+    return "  ".join([*parts, *([said] if said else [])])
+
+
+def gist(kind: str, payload: JsonObject) -> str:
+    """What an event's payload says, in a few words."""
+    if kind == "session.message.added":
+        return one_line(f"{string_at(payload, 'role')}: {string_at(payload, 'content')}")
+    if kind == "plan.diff.generated":
+        diff = object_at(payload, "diff")
+        counts = [
+            f"{word} {len(found)}"
+            for key, word in _DIFF.items()
+            if (found := list_at(diff, key))
+        ]  # fmt: skip
+        return one_line(" ".join([string_at(diff, "change_reason"), f"({', '.join(counts) or 'nothing'})"]).strip())
+    progress = object_at(payload, "progress")
+    if progress:
+        percent = integer_at(progress, "percent")
+        return one_line(f"{'' if percent is None else f'{percent}% '}{string_at(progress, 'message')}")
+    for key in ("active_objective", "summary", "message", "reason", "title", "step", "tool", "objective"):
+        value = payload.get(key)
+        if isinstance(value, dict):
+            value = value.get("summary")
+        if value:
+            return one_line(text_of(value))
+    return ""
+
+
+_DIFF = {"cancel_tasks": "cancel", "pause_tasks": "pause", "continue_tasks": "continue", "create_tasks": "create"}
+
+
+def _clock(timestamp: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(timestamp).astimezone():%H:%M:%S.%f}"[:-3]
+    except ValueError:
+        return one_line(timestamp)
+
+
+def tree(session: Session, rows: Sequence[JsonObject]) -> Iterator[str]:
+    """A drawing of rows that have a `depth`, each parent before its children (as task.tree answers)."""
+    depths = [integer_at(row, "depth") or 0 for row in rows]
+    open_levels: list[bool] = []
+    for index, row in enumerate(rows):
+        depth = depths[index]
+        later = (other for other in depths[index + 1 :] if other <= depth)
+        more = next(later, None) == depth
+        del open_levels[depth:]
+        bars = "".join("│  " if level else "   " for level in open_levels[1:])
+        yield bars + ("" if depth == 0 else "├─ " if more else "└─ ") + _node(session, row)
+        open_levels.append(more)
+
+
+def _node(session: Session, row: JsonObject) -> str:
+    status, phase = string_at(row, "status"), string_at(row, "phase")
+    shown = session.paint(one_line(status), STATUS_STYLES.get(status))
+    detail = "held" if row.get("held") is True else phase if phase != status else ""
+    title = one_line(string_at(row, "title") or string_at(row, "capability_id"))
+    name = session.paint(one_line(string_at(row, "task_id")), Style.DIM)
+    return f"{title}  {shown}{f' ({one_line(detail)})' if detail else ''}  {name}"

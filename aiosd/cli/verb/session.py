@@ -1,0 +1,273 @@
+"""`aiosctl session`: sessions, what is said in them, and what happens in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aiosd.cli import options, sessions
+from aiosd.cli.arguments import from_json
+from aiosd.cli.client import Option
+from aiosd.cli.durations import ago, moment
+from aiosd.cli.exit_status import ExitStatus
+from aiosd.cli.failure import Failure
+from aiosd.cli.table import render
+from aiosd.cli.terminal import clean, one_line
+from aiosd.cli.timeline import line, tree
+from aiosd.cli.values import list_at, string_at, text_of
+from aiosd.model.jsontext import dump
+
+if TYPE_CHECKING:
+    from aiosd.cli.client import Options
+    from aiosd.cli.session import Session
+    from aiosd.cli.values import TaskEvent
+    from aiosd.model.jsontext import JsonObject
+
+_session = click.argument("which", metavar="SESSION", type=options.SessionId())
+
+
+@click.group
+@options.common
+def command() -> None:
+    """Sessions: conversations with their plans and tasks, each on one timeline."""
+
+
+@command.command
+@click.argument("title", default="")
+@click.option("--objective", default="", help="What the session is to reach.")
+@click.option("--no-completion-signal", is_flag=True, help="Do not tell when none of its tasks is at work any more.")
+@options.common
+@options.pass_session
+def create(session: Session, *, title: str, objective: str, no_completion_signal: bool) -> None:
+    """Begin a session; prints its id."""
+    session.run(_create(session, title, objective, suppress=True if no_completion_signal else None))
+
+
+async def _create(session: Session, title: str, objective: str, *, suppress: bool | None) -> None:
+    async with session.connect() as client:
+        session_id = await sessions.create(client, title, objective=objective, suppress=suppress)
+    if session.json:
+        session.emit({"session_id": session_id})
+    else:
+        session.say(session_id)
+
+
+@command.command("list")
+@click.option("--archived", is_flag=True, help="Archived ones, too.")
+@click.option("--all-users", is_flag=True, help="The sessions of all users, not only one's own.")
+@click.option("--limit", "-n", type=click.IntRange(1, 100), default=50, show_default=True, help="Sessions at most.")
+@options.common
+@options.pass_session
+def list_(session: Session, *, archived: bool, all_users: bool, limit: int) -> None:
+    """List sessions, the newest first."""
+    session.run(_list(session, archived=archived, all_users=all_users, limit=limit))
+
+
+async def _list(session: Session, *, archived: bool, all_users: bool, limit: int) -> None:
+    async with session.connect() as client:
+        found, cursor = await sessions.page(client, archived=archived, all_users=all_users, limit=limit)
+    if session.json:
+        session.emit({"sessions": [row._asdict() for row in found], "has_more": bool(cursor)})
+        return
+    if not found:
+        session.note("No sessions.")
+        return
+    rows = [[row.session_id, row.status, ago(row.created), row.title, row.active_objective] for row in found]
+    for text in render(session, ["SESSION", "STATUS", "CREATED", "TITLE", "OBJECTIVE"], rows):
+        session.say(text)
+
+
+@command.command
+@_session
+@options.common
+@options.pass_session
+def show(session: Session, *, which: str) -> None:
+    """Show a session: its objective, its plan's version, its tasks as trees."""
+    session.run(_show(session, which))
+
+
+async def _show(session: Session, word: str) -> None:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        found = await sessions.get(client, session_id)
+        grown = await sessions.call_json(client, session_id, "GetTaskTree", {})
+        plan: JsonObject = {}
+        with contextlib.suppress(Failure):  # a session need not have a plan
+            plan = await sessions.call_json(client, session_id, "GetPlan", {})
+    if session.json:
+        session.emit({**found, "tasks": grown.get("tasks"), "plan": plan or None})
+        return
+    objective = clean(string_at(found, "active_objective"))
+    shown = [
+        ("Session", one_line(f"{session_id} — {string_at(found, 'title')}")),
+        ("Status", one_line(string_at(found, "status")) + (", idle" if found.get("idle") is True else "")),
+        ("Created", moment(string_at(found, "created_at"))),
+        *([("Objective", objective)] if objective else []),
+        *([("Plan", f"version {text_of(plan.get('version'))}")] if plan else []),
+    ]
+    for name, text in shown:
+        session.say(f"{name:>12}: {text}")
+    rows = [row for row in list_at(grown, "tasks") if isinstance(row, dict)]
+    if rows:
+        session.say()
+    for text in tree(session, rows):
+        session.say(text)
+
+
+@command.command
+@_session
+@click.option("--lines", "-n", type=click.IntRange(1, 1000), help="Only the newest.")
+@options.common
+@options.pass_session
+def timeline(session: Session, *, which: str, lines: int | None) -> None:
+    """Print what happened in a session, in order."""
+    session.run(_timeline(session, which, lines))
+
+
+async def _timeline(session: Session, word: str, lines: int | None) -> None:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        if lines is not None:
+            page = await sessions.timeline(client, session_id, newest_first=True, limit=lines)
+            for event in reversed(list_at(page, "events")):
+                _say(session, event if isinstance(event, dict) else {})
+            return
+        after = ""
+        while True:
+            page = await sessions.timeline(client, session_id, after=after)
+            for event in list_at(page, "events"):
+                _say(session, event if isinstance(event, dict) else {})
+            if page.get("has_more") is not True:
+                return
+            after = string_at(page, "last_event_id")
+
+
+def _say(session: Session, event: JsonObject) -> None:
+    if session.json:
+        session.emit(event)
+    else:
+        session.say(line(session, event))
+        session.out.flush()
+
+
+@command.command
+@_session
+@click.option("--until-idle", is_flag=True, help="Only until none of its tasks is pending or working any more.")
+@options.common
+@options.pass_session
+def follow(session: Session, *, which: str, until_idle: bool) -> None:
+    """Print what happened in a session, and what happens from now on, until Ctrl-C."""
+    session.run(_follow(session, which, until_idle=until_idle))
+
+
+async def _follow(session: Session, word: str, *, until_idle: bool) -> None:
+    """All of the past by pages; then the feed, which begins where they ended."""
+    events: asyncio.Queue[TaskEvent] = asyncio.Queue()
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        after = ""
+        while True:
+            page = await sessions.timeline(client, session_id, after=after)
+            for event in list_at(page, "events"):
+                _say(session, event if isinstance(event, dict) else {})
+            after = string_at(page, "last_event_id") or after
+            if page.get("has_more") is not True:
+                break
+        async with sessions.feed(client, "session_feed", session_id, after, events.put_nowait):
+            idle = until_idle and (await sessions.get(client, session_id)).get("idle") is True
+            while not (idle and events.empty()):
+                event_ = await events.get()
+                _say(session, event_.data)
+                idle = until_idle and event_.kind == "all_tasks_processed"
+
+
+@command.command
+@_session
+@click.argument("words", nargs=-1, required=True)
+@click.option("--role", type=click.Choice(["user", "assistant", "manager", "system", "worker"]), default="user")
+@click.option("--channel", default="cli", show_default=True, help="Where it was said.")
+@click.option("--thread", default="", help="The thread that it belongs to.")
+@click.option("--objective-change", is_flag=True, help="It says what is wanted from now on: a plan's diff is proposed.")
+@click.option("--diff", type=click.Path(dir_okay=False, allow_dash=True), help="The diff to propose, as JSON.")
+@options.common
+@options.pass_session
+def say(
+    session: Session, *, which: str, words: tuple[str, ...], role: str, channel: str, thread: str,
+    objective_change: bool, diff: str | None,
+) -> None:  # fmt: skip
+    """Put a message on a session's timeline."""
+    given: Options = {"channel": Option("s", channel)}
+    if thread:
+        given["thread_id"] = Option("s", thread)
+    if objective_change:
+        given["objective_change"] = Option("b", value=True)
+    if diff is not None:
+        given["diff"] = Option("s", dump(read_json_file(diff)))
+    session.run(_say_message(session, which, role, " ".join(words), given))
+
+
+async def _say_message(session: Session, word: str, role: str, content: str, given: Options) -> None:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        message = await sessions.call_json(client, session_id, "AddMessage", role, content, given)
+    if session.json:
+        session.emit(message)
+        return
+    session.say(one_line(string_at(message, "id")))
+    proposed = message.get("proposed")
+    if isinstance(proposed, dict):
+        diff_id, version = one_line(text_of(proposed.get("diff_id"))), text_of(proposed.get("version"))
+        session.note(clean(json.dumps(proposed.get("diff"), ensure_ascii=False, indent=2)))
+        session.note(f"Apply it: aiosctl plan apply {session_id} --version {version} --diff-id {diff_id}")
+
+
+def read_json_file(name: str) -> JsonObject:
+    """A JSON object from a file, or from stdin for `-`."""
+    import sys
+
+    return from_json(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes(), name)
+
+
+@command.command
+@_session
+@click.option("--cancel-tasks", is_flag=True, help="End its unfinished tasks; without it they must have ended.")
+@options.common
+@options.pass_session
+def close(session: Session, *, which: str, cancel_tasks: bool) -> int:
+    """End a session: no more messages, plans and tasks."""
+    given: Options = {"cancel_tasks": Option("b", value=True)} if cancel_tasks else {}
+    return session.run(_do(session, which, "Close", given, done="closed"))
+
+
+@command.command
+@_session
+@options.common
+@options.pass_session
+def archive(session: Session, *, which: str) -> int:
+    """Take a closed session out of the list."""
+    return session.run(_do(session, which, "Archive", {}, done="archived"))
+
+
+@command.command
+@_session
+@click.argument("text")
+@options.common
+@options.pass_session
+def objective(session: Session, *, which: str, text: str) -> int:
+    """Say what a session is to reach from now on."""
+    return session.run(_do(session, which, "UpdateObjective", text, {}, done="has a new objective"))
+
+
+async def _do(session: Session, word: str, name: str, *body: str | Options, done: str) -> int:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        await sessions.call(client, session_id, name, *body)
+    if session.json:
+        session.emit({"session_id": session_id})
+    session.note(f"{session_id} {done}")
+    return ExitStatus.SUCCESS
