@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from aiosd.core.lapse import Lapse
 from aiosd.core.manager import Manager
 from aiosd.core.permission_operations import PermissionOperations
 from aiosd.core.plan_operations import PlanOperations
+from aiosd.core.pressure import Pressure
 from aiosd.core.protocol_operations import ProtocolOperations
 from aiosd.core.rates import Rates
 from aiosd.core.recovery import Recoverer
@@ -76,6 +77,7 @@ class Ground:
     blobs: BlobStore
     boot_id: str
     reload: Callable[[], Awaitable[None]]
+    pressure: Pressure = field(default_factory=Pressure)
 
 
 class Services:
@@ -102,7 +104,9 @@ class Services:
     def scheduler(self) -> Scheduler:
         """Who starts."""
         here = self.ground
-        return Scheduler(here.database, here.registry, here.settings, here.boot_id, self.supervision.launch)
+        return Scheduler(
+            here.database, here.registry, here.settings, here.boot_id, self.supervision.launch, here.pressure
+        )
 
     @cached_property
     def recoverer(self) -> Recoverer:

@@ -226,6 +226,7 @@ _ROWS = (
     Member(MANAGER, "GetArtifact", "artifact.get", _artifact, (_ARTIFACT,)),
     Member(MANAGER, "OpenArtifact", "artifact.open", _descriptor, (_ARTIFACT, Argument("part", _number))),
     Member(MANAGER, "Reload", "service.reload", nothing, (), _NO_OPTIONS),
+    Member(MANAGER, "Drain", "service.drain", whole, (), {"lift": Option("b", ("lift",))}),
     Member(MANAGER, "GetStatus", "service.status", whole),
     Member(MANAGER, "QueryAudit", "audit.query", whole, (), _AUDIT),
     Member(MANAGER, "RotateAuditKey", "audit.rotate_key", _fingerprint, (), _NO_OPTIONS),

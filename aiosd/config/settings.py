@@ -86,6 +86,16 @@ class Config:
         OrNone(Span(0.001, 366 * _DAY)),
         "Time limit of a task for which neither the request nor the manifest says one.",
     )
+    memory_pressure: int | None = setting(
+        60,
+        Section.SCHEDULER,
+        OrNone(Whole(1, 100)),
+        "Percent of the last ten seconds in which some process waited for memory (/proc/pressure/memory). From there "
+        "on tasks of low priority wait and say so; others start.",
+    )
+    cpu_pressure: int | None = setting(
+        95, Section.SCHEDULER, OrNone(Whole(1, 100)), "The same for CPU time (/proc/pressure/cpu)."
+    )
     default_task_priority: int = setting(
         1,
         Section.SCHEDULER,
@@ -123,6 +133,13 @@ class Config:
         Section.SCHEDULER,
         Span(0.1, 600),
         "How long the daemon waits for what is under way when it is stopped. Tasks run on and are found again.",
+    )
+    stop_tasks_on_stop: bool = setting(
+        default=False,
+        section=Section.SCHEDULER,
+        kind=Boolean(),
+        help_="Whether stopping the daemon cancels the running tasks, with their grace and within *stop_timeout*. "
+        "A restart stops it, too.",
     )
     enable_task_persistence: bool = setting(
         default=True,

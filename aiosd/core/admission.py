@@ -26,6 +26,9 @@ class WaitReason(StrEnum):
     CAPABILITY_LIMIT = "capability-limit"
     CONCURRENCY_LIMIT = "concurrency-limit"
     EMERGENCY_STOP = "emergency-stop"
+    MEMORY_PRESSURE = "memory-pressure"
+    CPU_PRESSURE = "cpu-pressure"
+    DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,18 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """How many may run at a time, together and of one capability ("tool"). At least 1 each."""
+    """How many may run at a time, together and of one capability ("tool"). At least 1 each.
+
+    `pressure`: the machine is short of something, so that tasks of low priority do not start.
+    """
 
     max_concurrent: int
     max_per_capability: int
+    pressure: WaitReason | None = None
+
+
+LOW = 0
+"""The priority that waits while the machine is short of memory or CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: Adm
             failed[task.id] = broken
             continue
         reason = _not_ready(task, now)
+        if reason is None and task.priority <= LOW:
+            reason = limits.pressure
         if reason is None and slots[task.capability_id] >= _limit(task, limits):
             reason = WaitReason.CAPABILITY_LIMIT
         elif reason is None and len(start) >= free:

@@ -96,6 +96,20 @@ class Control:
         await self.stop(asked)
         return None if asked[0].status.is_final else self._supervision.of_task(task_id)
 
+    async def stop_for_the_daemon(self, task_ids: Sequence[str], reason: str) -> None:
+        """Cancel tasks because the daemon is told to take them along. Raises StoreError."""
+
+        def request(transaction: Transaction) -> list[Task]:
+            found = (tasks.get(transaction, task_id) for task_id in task_ids)
+            open_ones = [task for task in found if task is not None and not task.status.is_final]
+            return [
+                one
+                for task in open_ones
+                for one in tree.request_cancel_all(transaction, task, "system", reason, recursive=False)
+            ]
+
+        await self.stop(await self._database.write(request))
+
     async def stop(self, asked: Sequence[Task]) -> None:
         """Tell the programs of tasks that are to end (the store says so already)."""
         for task in asked:

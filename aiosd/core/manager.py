@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aiosd.auth.caller import Caller
     from aiosd.core.events import EventHub
+    from aiosd.core.rates import Rates
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject, JsonValue
 
@@ -65,9 +66,11 @@ def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
 class Manager:
     """What the doors talk to (their `Core`)."""
 
-    def __init__(self, hub: EventHub, groups: Sequence[Handlers]) -> None:
-        """Raises ValueError when handlers and table do not match."""
+    def __init__(self, hub: EventHub, groups: Sequence[Handlers], rates: Rates | None = None) -> None:
+        """`rates`: what one user may ask for; no limit without. Raises ValueError when handlers and table do not match.
+        """
         self._hub = hub
+        self._rates = rates
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
         for group in groups:
             self._handlers.update(group.handlers())
@@ -82,6 +85,12 @@ class Manager:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
+        if self._rates is not None:
+            try:
+                self._rates.require(caller, name)
+            except AiosError:
+                with secret or nullcontext():
+                    raise
         given = dict(params)
         if operation.secret is not None and given.get(operation.secret) is not None:
             secret = _secret(given, operation.secret)

@@ -115,6 +115,13 @@ _ROWS = (
     _op("capability.get", wire.CapabilityRef, Access.PUBLIC, (MANAGER, "GetCapability"), "One capability's manifest"),
     _op("service.status", wire.Empty, Access.PUBLIC, (MANAGER, "GetStatus"), "What the daemon is doing"),
     _op("service.reload", wire.Empty, Access.MANAGE, (MANAGER, "Reload"), "Read configuration and manifests again"),
+    _op(
+        "service.drain",
+        wire.Drain,
+        Access.MANAGE,
+        (MANAGER, "Drain"),
+        "Start no more tasks, or start them again; what runs runs on",
+    ),
     _op("audit.query", wire.AuditQuery, Access.OWN_OR_MANAGE, (MANAGER, "QueryAudit"), "A page of the audit trail"),
     _op(
         "audit.rotate_key",

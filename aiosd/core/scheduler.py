@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import approving, clock, run_states
 from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
 from aiosd.core.outcome import Ending, failure, judge
+from aiosd.core.pressure import Pressure
 from aiosd.errors import ErrorKind
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
@@ -48,6 +49,7 @@ class Scheduler:
         settings: Settings,
         boot_id: str,
         launch: Callable[[Launch], None],
+        pressure: Pressure | None = None,
     ) -> None:
         """`launch`: called on the loop, after the commit, for each task that starts."""
         self._database = database
@@ -55,6 +57,7 @@ class Scheduler:
         self._settings = settings
         self._boot_id = boot_id
         self._launch = launch
+        self._pressure = Pressure() if pressure is None else pressure
         self._wakeup = asyncio.Event()
         self._waiting: dict[str, str] = {}
         self._next_at: int | None = None
@@ -109,7 +112,11 @@ class Scheduler:
     async def scan(self, *, woken: bool = False) -> None:
         """One pass. Nothing is written when nobody waits. `woken`: somebody probably does, so it is not asked first."""
         self._next_at = None
-        if self.draining or not (woken or await self._database.read(candidates.anybody_waits)):
+        if self.draining:
+            waiting = await self._database.read(candidates.waiting)
+            self._waiting = {one.id: WaitReason.DRAINING.value for one in waiting}
+            return
+        if not (woken or await self._database.read(candidates.anybody_waits)):
             self._waiting = {}
             return
         launches = await self._database.write(self._admit)
@@ -156,7 +163,10 @@ class Scheduler:
             for one in rows
             if one.id not in stopped
         ]  # fmt: skip
-        limits = AdmissionLimits(self._settings.current.max_concurrent_tasks, self._settings.current.max_tasks_per_tool)
+        current = self._settings.current
+        limits = AdmissionLimits(
+            current.max_concurrent_tasks, current.max_tasks_per_tool, self._pressure.reason(current)
+        )  # fmt: skip
         running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
         decision = choose(pending, running, limits, clock.now())
         decision = replace(decision, waiting={**decision.waiting, **stopped})

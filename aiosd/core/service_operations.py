@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aiosd.auth.caller import Caller
     from aiosd.core.authorization import Authorizer
     from aiosd.core.registry import Registry
+    from aiosd.core.scheduler import Scheduler
     from aiosd.core.settings import Settings
     from aiosd.model import wire
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -47,8 +48,9 @@ class ServiceOperations:
         launcher: LauncherClient,
         path: Path,
         reload: Callable[[], Awaitable[None]],
+        scheduler: Scheduler,
     ) -> None:
-        """`path`: of the database file. `reload`: reads everything again."""
+        """`path`: of the database file. `reload`: reads everything again. `scheduler`: what is drained."""
         self._database = database
         self._registry = registry
         self._authorizer = authorizer
@@ -56,7 +58,7 @@ class ServiceOperations:
         self._launcher = launcher
         self._path = path
         self._reload = reload
-        self.state = "running"
+        self._scheduler = scheduler
 
     def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
         """By operation name."""
@@ -65,6 +67,7 @@ class ServiceOperations:
             "capability.get": self.get,
             "service.status": self.status,
             "service.reload": self.reload,
+            "service.drain": self.drain,
         }
 
     async def list_capabilities(self, _caller: Caller, params: wire.CapabilityList) -> Reply:
@@ -87,7 +90,7 @@ class ServiceOperations:
         body: JsonObject = {
             "version": __version__,
             "protocol_version": PROTOCOL_VERSION,
-            "state": self.state,
+            "state": self._state(),
             "tasks": counts,
             "limits": {
                 "max_concurrent_tasks": config.max_concurrent_tasks,
@@ -101,6 +104,19 @@ class ServiceOperations:
             "launcher": await self._launcher_state(),
         }  # fmt: skip
         return Reply(body)
+
+    def _state(self) -> str:
+        if self._database.read_only_reason is not None:
+            return "read-only"
+        return "draining" if self._scheduler.draining else "running"
+
+    async def drain(self, caller: Caller, params: wire.Drain) -> Reply:
+        """Start nothing more: new tasks are stored and wait, what runs runs on. It ends with `lift` or a restart."""
+        await self._authorizer.require(caller, Action.MANAGE, {"operation": "drain"})
+        self._scheduler.draining = not params.lift
+        self._scheduler.wake()
+        running = await self._database.read(candidates.holding)
+        return Reply({"draining": self._scheduler.draining, "running": len(running)})
 
     async def reload(self, caller: Caller, _params: wire.Empty) -> Reply:
         """Read configuration and manifests again."""

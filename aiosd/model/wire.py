@@ -356,6 +356,12 @@ class AuditQuery(Wire):
     proof: bool = False
 
 
+class Drain(Wire):
+    """`aios/service.drain`: start nothing more, or (`lift`) start tasks again."""
+
+    lift: bool = False
+
+
 class Emergency(Wire):
     """`aios/emergency.stop`: of the whole machine, or of one user (the caller when no `uid` is given)."""
 

@@ -6,17 +6,16 @@ version (with a copy before a breaking step), and hand out the connections. Bloc
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import sqlite3
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aiosd.store.connection import connect_reader, connect_writer
 from aiosd.store.errors import StoreError, StoreFailure, failure_of, translated
+from aiosd.store.files import beside, copy_database, make_private, stamp, sync_directory, take_lock
 from aiosd.store.migrations import MIGRATIONS, Migration, UnknownDatabase, Version, migrate, version_of
 from aiosd.store.salvage import salvage
 
@@ -65,7 +64,7 @@ def open_store(
     path: Path, *, now: Callable[[], int], readers: int, migrations: tuple[Migration, ...] = MIGRATIONS
 ) -> Opened:
     """Open the database at `path`. `now`: microseconds since the epoch. Raises StoreError."""
-    lock = _take_lock(path)
+    lock = take_lock(path)
     try:
         return _open_locked(path, now, readers, migrations, lock)
     except (sqlite3.Error, OSError) as error:
@@ -103,8 +102,8 @@ def _open_sound(
 ) -> tuple[sqlite3.Connection | None, OpenReport]:
     """The writing connection, None when this program must not write. Raises _Broken, sqlite3.Error."""
     # SQLite removes the log when the last connection closes; one that is there was left by a crash.
-    unclean = _beside(path, "-wal").exists()
-    created = _make(path)
+    unclean = beside(path, "-wal").exists()
+    created = make_private(path)
     try:
         with ExitStack() as stack:
             writer = connect_writer(path)
@@ -119,7 +118,8 @@ def _open_sound(
                 _check(writer)
             backup = None
             if found is not None and newest.level > found.level:
-                backup = _copy(writer, path, f"level-{found.level}-{_stamp(now)}")
+                backup = beside(path, f".level-{found.level}-{stamp(now)}")
+                copy_database(writer, backup)
             version = migrate(writer, found, migrations)
             migrated_from = found if found is not None and version > found else None
             stack.pop_all()
@@ -140,80 +140,21 @@ def _check(connection: sqlite3.Connection) -> None:
 
 def _replace(path: Path, now: Callable[[], int], migrations: tuple[Migration, ...], reason: str) -> OpenReport:
     """Put a new database with what can be salvaged in the place of a broken one, which stays beside it."""
-    fresh = _beside(path, ".new")
+    fresh = beside(path, ".new")
     for suffix in ("", "-wal", "-shm"):
-        _beside(fresh, suffix).unlink(missing_ok=True)
-    _make(fresh)
+        beside(fresh, suffix).unlink(missing_ok=True)
+    make_private(fresh)
     with closing(connect_writer(fresh)) as target:
         version = migrate(target, None, migrations)
         result = salvage(path, target)
-    aside = _beside(path, f".broken-{_stamp(now)}")
+    aside = beside(path, f".broken-{stamp(now)}")
     # The log first: a crash in between leaves the broken file in place, to be met again.
     for suffix in ("-wal", "-shm", ""):
-        if _beside(path, suffix).exists():
-            _beside(path, suffix).rename(_beside(aside, suffix))
+        if beside(path, suffix).exists():
+            beside(path, suffix).rename(beside(aside, suffix))
     fresh.rename(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     _log.error("The broken database is kept as %s; salvaged %s, damaged: %s", aside, result.rows, result.damaged)
     return OpenReport(
         version, unclean=True, broken=aside, broken_reason=reason, salvaged=result.rows, damaged=result.damaged
     )
-
-
-def _copy(source: sqlite3.Connection, path: Path, name: str) -> Path:
-    """A copy of the whole database beside it, for going back to the older program."""
-    target = _beside(path, f".{name}")
-    _make(target)
-    with closing(sqlite3.connect(target)) as connection:
-        source.backup(connection)
-    _sync_directory(path.parent)
-    return target
-
-
-def _make(path: Path) -> bool:
-    """Make sure that the file is there and nobody else's to read; whether it was made."""
-    fresh = _beside(path, ".new")
-    if fresh.exists() and not path.exists():
-        # A crash between the two renames of `_replace`: the new database is complete.
-        fresh.rename(path)
-    created = not path.exists()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-    if created:
-        _sync_directory(path.parent)
-    return created
-
-
-def _take_lock(path: Path) -> int:
-    try:
-        lock = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise StoreError(StoreFailure.IO, f"{path}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreError(StoreFailure.BUSY, f"another process has {path} open") from None
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _stamp(now: Callable[[], int]) -> str:
-    return datetime.fromtimestamp(now() / 1_000_000, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

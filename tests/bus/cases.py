@@ -112,6 +112,8 @@ CASES: list[tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]] = [
     (manager_call("GetArtifact", "s", "art-1"), "artifact.get", {"artifact_id": "art-1"},
      {"artifact": {"id": "art-1"}}, ('{"id":"art-1"}',)),
     (manager_call("Reload", "a{sv}", NO_OPTIONS), "service.reload", {}, {}, ()),
+    (manager_call("Drain", "a{sv}", _options(lift=("b", True))), "service.drain", {"lift": True},
+     {"draining": False, "running": 1}, ('{"draining":false,"running":1}',)),
     (manager_call("GetStatus"), "service.status", {}, {"state": "running"}, ('{"state":"running"}',)),
     (manager_call("SubscribeWebhook", "ssasa{sv}", TASK_ID, "https://client.example.com/", ["status"],
                   _options(max_retries=("u", 5), retry_delay_ms=("t", 200))), "task.subscribe_webhook",

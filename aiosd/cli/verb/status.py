@@ -49,6 +49,7 @@ def _lines(session: Session, status: JsonObject) -> list[tuple[str, str]]:
             f"capability, {_number(limits, 'max_queue_size')} in the queue",
         ),
         ("Store", f"{one_line(text_of(store.get('path')))}, {size(store.get('bytes'))}"),
+        *_read_only(session, store),
         ("Launcher", _launcher(session, launcher)),
         *_emergency(session, object_at(status, "emergency")),
     ]
@@ -64,6 +65,12 @@ def _emergency(session: Session, stops: JsonObject) -> list[tuple[str, str]]:
     users = ", ".join(one_line(text_of(uid)) for uid in list_at(stops, "users"))
     who = "the machine" if stops.get("machine") is True else f"users {users}" if users else ""
     return [("EMERGENCY", session.paint(f"stop of {who}; nothing starts", Style.BAD))] if who else []
+
+
+def _read_only(session: Session, store: JsonObject) -> list[tuple[str, str]]:
+    """Why nothing can be changed; aiosctl state."""
+    why = one_line(text_of(store.get("read_only")))
+    return [("READ ONLY", session.paint(why, Style.BAD))] if why else []
 
 
 def _launcher(session: Session, launcher: JsonObject) -> str:

@@ -324,6 +324,9 @@ class Daemon:
         ]  # fmt: skip
         return Reply((dump({"outcome": "ask", "because": because}),))
 
+    def _Drain(self, **options: object) -> Reply:
+        return Reply((dump({"draining": "lift" not in options, "running": 0}),))
+
     def _Reload(self) -> Reply:
         return Reply(())
 

@@ -16,6 +16,7 @@ from aiosd.core.audit_trail import AuditTrail
 from aiosd.core.events import EventHub
 from aiosd.core.operations import OPERATIONS
 from aiosd.core.policies import PolicyStore
+from aiosd.core.pressure import Pressure
 from aiosd.core.registry import Registry
 from aiosd.core.secrets import KEY_BYTES, Vault
 from aiosd.core.settings import Settings
@@ -243,7 +244,8 @@ async def daemon(
                 database=database, path=path, state=root, trail=trail, vault=Vault([bytes(KEY_BYTES)]),
                 launcher=launcher, launcher_state=launcher.state,
                 authority=authority, registry=registry, policies=policies, settings=settings, hub=hub,
-                blobs=BlobStore(root / "blobs"), boot_id=boot, reload=registry.load,
+                blobs=BlobStore(root / "blobs"), boot_id=boot,
+                pressure=Pressure(root / "no-pressure"), reload=registry.load,
             )
         )  # fmt: skip
         await services.emergency.begin()

@@ -51,6 +51,8 @@ async def with_artifact(run: FakeRun) -> None:
     run.say("artifact", {"key": "k", "name": "n", "type": "report", "parts": [{"text": "secret"}]})
     run.end(0)
 
+MANAGING = ("service.reload", "service.drain")
+
 
 async def prepared(aios: Core) -> tuple[str, str]:
     """A finished task of the first user, with an artifact."""
@@ -72,7 +74,7 @@ def elsewhere(aios: Core) -> set[str]:
 def test_every_operation_is_in_one_of_the_lists_of_this_test(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
-            listed = {*ABOUT_A_TASK, *ABOUT_ARTIFACTS, *OF_EVERYBODY, *PUBLIC, *OWN, "task.create", "service.reload"}
+            listed = {*ABOUT_A_TASK, *ABOUT_ARTIFACTS, *OF_EVERYBODY, *PUBLIC, *OWN, "task.create", *MANAGING}
             assert [name for name in OPERATIONS.keys() - listed if not name.startswith(WITH_WALKS_OF_THEIR_OWN)] == []
             assert not listed & elsewhere(aios)
             for name in PUBLIC:
@@ -114,11 +116,11 @@ def test_what_is_everybodys_or_the_services_needs_its_action(tmp_path: Path) -> 
         async with core(tmp_path) as aios:
             await prepared(aios)
             aios.authority.otherwise = Decision.DENIED
-            for name, params in (*OF_EVERYBODY.items(), ("service.reload", {})):
+            for name, params in (*OF_EVERYBODY.items(), *((name, {}) for name in MANAGING)):
                 aios.authority.asked.clear()
                 error = await aios.refused(name, params, STRANGER)
                 assert error.kind.value.code == -32001, name
-                assert set(aios.authority.actions) == {"manage" if name == "service.reload" else "view-others"}, name
+                assert set(aios.authority.actions) == {"manage" if name in MANAGING else "view-others"}, name
             # Without asking for more, a list is one's own.
             mine = await aios.invoke("task.list", {}, STRANGER)
             assert (mine["tasks"], mine["total"]) == ([], 0)

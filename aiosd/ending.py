@@ -1,0 +1,48 @@
+"""The end of the daemon: what runs is told or left alone, and what hangs does not keep the machine from going on.
+
+Everything that counts is on disk before anybody is told of it, so the last resort loses nothing: it is what a crash is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiosd.core.control import Control
+    from aiosd.core.supervision import Supervision
+
+LATE = 75
+"""Exit status when the end took too long (EX_TEMPFAIL): the service manager sees that something hung."""
+
+STOP_REASON = "daemon-stopped"
+
+_log = logging.getLogger(__name__)
+
+
+def end_within(seconds: float) -> None:
+    """Leave the process after that time, however stuck it is: a thread of its own needs no loop and no store."""
+
+    def leave() -> None:
+        _log.error("The end took longer than %.1f s; leaving as a crash would, which loses nothing", seconds)
+        os._exit(LATE)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+
+
+async def stop_tasks(control: Control, supervision: Supervision, within: float) -> None:
+    """Cancel what runs (`stop_tasks_on_stop`). After `within` seconds the rest is left to the next start."""
+    watches = list(supervision.watches.values())
+    try:
+        async with asyncio.timeout(within):
+            await control.stop_for_the_daemon([watch.task_id for watch in watches], STOP_REASON)
+            await asyncio.gather(*(watch.ended.wait() for watch in watches))
+    except TimeoutError:
+        _log.warning(
+            "Not every task has ended in time; the rest is taken up at the next start"
+        )

@@ -1,0 +1,88 @@
+"""Somebody who uses the daemon through its deaths, as a careful program does: what was not answered is looked up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiosd.errors import AiosError, ErrorKind
+from tests.unit.core.rig import PATIENCE
+from tests.unit.reliability.crashing import Dead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiosd.model.jsontext import JsonObject
+    from tests.unit.reliability.crashing import World
+
+
+class Client:
+    """Makes calls until they are answered. `promised`: tasks whose creation was answered."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.promised: list[str] = []
+
+    async def task(self, task_id: str) -> JsonObject:
+        """The task as it is; AiosError when there is none."""
+        while True:
+            try:
+                found = await self.world.call("task.get", {"task_id": task_id})
+            except Dead:
+                continue
+            task = found.get("task", found)
+            assert isinstance(task, dict)
+            return task
+
+    async def create(self, capability: str, token: str, **options: object) -> str:
+        """A task of a name that we choose, so that we find it again when the answer is lost."""
+        task_id = f"task-u1000-{token}"
+        params: JsonObject = {
+            "capability_id": capability, "arguments": {"n": 1}, "metadata": {},
+            "options": {"async": True, "handle_token": token, **options},  # type: ignore[dict-item]
+        }  # fmt: skip
+        while True:
+            try:
+                answered = await self.world.call("task.create", params)
+            except Dead:
+                if await self._exists(task_id):
+                    return task_id
+                continue
+            assert answered["task_id"] == task_id
+            self.promised.append(task_id)
+            return task_id
+
+    async def _exists(self, task_id: str) -> bool:
+        try:
+            await self.task(task_id)
+        except AiosError as error:
+            assert error.kind is ErrorKind.TASK_NOT_FOUND, error
+            return False
+        return True
+
+    async def do(self, name: str, params: JsonObject, done: Callable[[JsonObject], bool]) -> None:
+        """A call that changes a task, made again after a death that left it undone. `done`: whether it was."""
+        died = False
+        while True:
+            try:
+                await self.world.call(name, params)
+            except Dead:
+                died = True
+                if done(await self.task(str(params["task_id"]))):
+                    return
+                continue
+            except AiosError:
+                # The call that died was carried out to its end after all, between our look and our second call.
+                if died and done(await self.task(str(params["task_id"]))):
+                    return
+                raise
+            return
+
+    async def until(self, task_id: str, *states: str) -> JsonObject:
+        """Wait until its status or phase is one of these."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                task = await self.task(task_id)
+                if task["status"] in states or task.get("phase") in states:
+                    return task
+                await asyncio.sleep(0.005)

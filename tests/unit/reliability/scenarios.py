@@ -1,0 +1,142 @@
+"""What is done while the daemon dies: each scenario with the programs it runs and what must have come of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.unit.core.rig import OPEN, manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiosd.model.jsontext import JsonObject
+    from tests.unit.core.fakelauncher import FakeRun
+    from tests.unit.reliability.client import Client
+
+WORKER = "test.crash.run"
+RETRIED = "test.crash.retried"
+HELD = "test.crash.held"
+LINES = 3
+
+
+async def works(run: FakeRun) -> None:
+    """Progress, log lines, an artifact and a result."""
+    await run.go()
+    for number in range(1, LINES + 1):
+        run.say("processing", {"progress": {"percent": number * 10}})
+        run.say("log", {"level": "info", "message": f"line {number}"})
+        run.write("stdout", f"out {number}\n".encode())
+        await asyncio.sleep(0.002)
+    part: JsonObject = {"file": {"blob": run.blob(b"kept")}}
+    run.say("artifact", {"key": "one", "name": "one", "type": "file", "mime_type": "text/plain", "parts": [part]})
+    run.say("task_completion", {"result": {"done": True}})
+    run.end(0)
+
+
+async def asks(run: FakeRun) -> None:
+    """One question; the answer is the result."""
+    await run.go()
+    run.say("task_interaction", {"interaction": 1, "prompt": "how many?"})
+    answer = await run.hear("input")
+    run.say("task_completion", {"result": {"answer": answer["input"]}})
+    run.end(0)
+
+
+async def waits(run: FakeRun) -> None:
+    """Until it is canceled."""
+    await run.go()
+    run.say("log", {"level": "info", "message": "line 1"})
+    await run.hear("cancel")
+    run.end(0, stopped_by="cancel")
+
+
+async def holds(run: FakeRun) -> None:
+    """Can be paused and resumed, as often as it is told, and is canceled."""
+    await run.go()
+    while True:
+        kind, message = await run._message()
+        if kind in ("can_pause", "can_cancel"):
+            run.say(kind, {"id": message.get("id"), "allowed": True})
+        elif kind == "pause":
+            run.say("paused", {"id": message.get("id")})
+        elif kind == "cancel":
+            run.end(0, stopped_by="cancel")
+            return
+
+
+async def fails(run: FakeRun) -> None:
+    """Fails each time."""
+    await run.go()
+    run.end(3)
+
+
+async def run_to_its_end(client: Client) -> None:
+    await client.until(await client.create(WORKER, "one"), "completed")
+
+
+async def two_in_a_row(client: Client) -> None:
+    first = await client.create(WORKER, "one")
+    second = await client.create(WORKER, "two", depends_on=[first])
+    await client.until(second, "completed")
+
+
+async def question_and_answer(client: Client) -> None:
+    task = await client.create(WORKER, "one")
+    await client.until(task, "input_required")
+    await client.do(
+        "task.input", {"task_id": task, "input": {"n": 7}}, lambda found: found["status"] != "input_required"
+    )
+    await client.until(task, "completed")
+
+
+async def cancel_while_running(client: Client) -> None:
+    task = await client.create(WORKER, "one")
+    await client.until(task, "running")
+    await client.do("task.cancel", {"task_id": task}, lambda found: found["status"] == "canceled")
+    await client.until(task, "canceled")
+
+
+async def pause_and_resume(client: Client) -> None:
+    task = await client.create(HELD, "one")
+    await client.until(task, "running")
+    await client.do("task.pause", {"task_id": task}, lambda found: found["status"] == "paused")
+    await client.until(task, "paused")
+    await client.do("task.resume", {"task_id": task}, lambda found: found["status"] != "paused")
+    await client.until(task, "running")
+    await client.do("task.cancel", {"task_id": task}, lambda found: found["status"] == "canceled")
+
+
+async def attempts(client: Client) -> None:
+    await client.until(await client.create(RETRIED, "one"), "failed")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`ends`: the status of each task; `runs`: programs started for each; `lines`: log lines told of each."""
+
+    script: Callable[[Client], Awaitable[None]]
+    program: Callable[[FakeRun], Awaitable[None]]
+    ends: str
+    tasks: int = 1
+    runs: int = 1
+    lines: int = 0
+    artifacts: int = 0
+    result: JsonObject | None = None
+
+
+SCENARIOS = {
+    "run": Scenario(run_to_its_end, works, "completed", lines=LINES, artifacts=1, result={"done": True}),
+    "dependency": Scenario(two_in_a_row, works, "completed", tasks=2, lines=LINES, artifacts=1, result={"done": True}),
+    "input": Scenario(question_and_answer, asks, "completed", result={"answer": {"n": 7}}),
+    "cancel": Scenario(cancel_while_running, waits, "canceled", lines=1),
+    "pause": Scenario(pause_and_resume, holds, "canceled"),
+    "retry": Scenario(attempts, fails, "failed", runs=3),
+}
+
+MANIFESTS = {
+    WORKER: manifest(WORKER, OPEN),
+    HELD: manifest(HELD, 'pausable = "cooperative"\n' + OPEN),
+    RETRIED: manifest(RETRIED, 'idempotent = true\n[retry]\nmax_attempts = 3\ndelay = "1ms"\n' + OPEN),
+}

@@ -1,0 +1,104 @@
+"""The daemon is killed at each commit, before and after it, and comes back: nothing is lost and nothing happens twice.
+
+How many commits a scenario has is found by a life without death. Then each is died at on both sides; then lives that
+die, in recovery, a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.store.errors import StoreError
+from tests.unit.core.fakelauncher import FakeLauncher
+from tests.unit.core.rig import play
+from tests.unit.reliability.client import Client
+from tests.unit.reliability.crashing import Crash, Moment, world
+from tests.unit.reliability.invariants import check
+from tests.unit.reliability.scenarios import MANIFESTS, SCENARIOS
+
+if TYPE_CHECKING:
+    from tests.unit.reliability.scenarios import Scenario
+
+
+async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
+    """Play it with these deaths; how many commits the last life had."""
+    with tempfile.TemporaryDirectory(prefix="aiosd-crash-") as folder:
+        root = Path(folder)
+        (root / "capabilities.d").mkdir()
+        for name, text in MANIFESTS.items():
+            (root / "capabilities.d" / f"{name}.toml").write_text(text)
+        launcher = FakeLauncher(root / "launcher")
+        launcher.program = scenario.program
+        async with world(root, launcher, crashes) as made:
+            client = Client(made)
+            async with asyncio.timeout(20):
+                await scenario.script(client)
+                while True:
+                    with suppress(StoreError):  # it died while it was looked at
+                        await check(made, client, scenario)
+                        break
+        return made.commits
+
+
+@pytest.fixture(autouse=True)
+def hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead daemon complains of its store; that it has to wait a second for a retry is not what is tested."""
+    monkeypatch.setattr("aiosd.core.durable.STORE_RETRY", 0.01)
+    logging.getLogger("aiosd").setLevel(logging.CRITICAL)
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The first of the errors in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def died_at(scenario: Scenario, deaths: list[list[Crash]]) -> None:
+    """Play it once for each; every failure is told, not the first only."""
+
+    async def all_of_them() -> None:
+        wrong = []
+        for crashes in deaths:
+            try:
+                await lived(scenario, crashes)
+            except BaseExceptionGroup as group:
+                error = leaf(group)
+                wrong.append(f"{', '.join(f'{one.moment} commit {one.commit}' for one in crashes)}: {error!r}")
+        assert not wrong, "\n".join([f"{len(wrong)} of {len(deaths)} deaths:", *wrong])
+
+    asyncio.run(all_of_them())
+
+
+def commits_of(scenario: Scenario) -> int:
+    """Commits of a life without death."""
+    found: list[int] = []
+
+    async def once() -> None:
+        found.append(await lived(scenario, []))
+
+    play(once())
+    return found[0]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_death_at_each_commit(name: str) -> None:
+    scenario = SCENARIOS[name]
+    numbers = range(1, commits_of(scenario) + 1)
+    died_at(scenario, [[Crash(number, moment)] for number in numbers for moment in Moment])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_second_death_while_it_recovers(name: str) -> None:
+    scenario = SCENARIOS[name]
+    numbers = range(1, commits_of(scenario) + 1, 2)
+    died_at(scenario, [
+        [Crash(number, Moment.AFTER), Crash(second, Moment.BEFORE)] for number in numbers for second in (2, 4, 6)
+    ])  # fmt: skip
