@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from aiohttp import web
 from aiosd.model.event import Event, Kind, Source
 from aiosd.store import journal
 from tests.rpc.serving import EventStream, Http, door
-from tests.unit.core.rig import core
+from tests.unit.core.rig import USER, core
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
@@ -63,9 +62,8 @@ def _append(transaction: Transaction, task: str) -> None:
     """A batch of progress, each with the moment of its making."""
     for _ in range(BATCH):
         progress: JsonObject = {"percent": 50, "message": "half", "at": time.monotonic()}
-        made = Event(
-            0, task, None, os.geteuid(), Source.WORKER, "task.progress", Kind.PROGRESS, 0, {"progress": progress}
-        )
+        data: JsonObject = {"progress": progress}
+        made = Event(0, task, None, USER.uid, Source.WORKER, "task.progress", Kind.PROGRESS, 0, data)
         journal.append_event(transaction, made)
 
 
