@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 DYNAMIC_FIRST = 1_879_113_728
 DYNAMIC_COUNT = 4096
-_HIDDEN = ("/home", "/root", "/run/user")
+_HOMES = ("/home", "/root", "/run/user")
+_OURS = ("/run/aios", "/var/lib/aiosd", "/var/lib/aios-launcher")
+"""The daemon's sockets and state: its callers are people and services, and no task needs to see another's run."""
+
+_SERVICES = ("/run/dbus",)
+"""How system services are reached; what has no network does not reach them either."""
 
 
 class IdentityError(ValueError):
@@ -93,13 +98,21 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
     home = _own_home(who)
     shown = home if capability.home is not HomeView.NONE else None
     whole = not bounded and capability.home is HomeView.READ_WRITE  # /home as it is
+    hidden: tuple[str, ...] = () if whole else _HOMES
+    if bounded:
+        hidden += _OURS
+    if capability.level <= Level.LOW:
+        hidden += _SERVICES
     return View(
+        confined=bounded,
         read_only=bounded,
         private_tmp=bounded,
+        # uid 0 owns every device, and needs no capability to use what it owns.
+        private_devices=bounded and (capability.level <= Level.LOW or who.account.uid == 0),
         private_ipc=bounded,
         private_network=capability.network is Network.NONE,
         route_sockets_only=capability.network is Network.NETLINK,
-        hidden=() if whole else _HIDDEN,
+        hidden=hidden,
         home=None if whole else shown,
         home_writable=capability.home is HomeView.READ_WRITE,
         writable=capability.read_write_paths,

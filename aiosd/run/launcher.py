@@ -18,6 +18,8 @@ from pathlib import Path
 from aiosd.run.forkclient import ForkError, spawn
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
 
+_log = logging.getLogger(__name__)
+
 
 class _Ended(Exception):
     """Something that the launcher cannot be without is gone; the service manager starts it again."""
@@ -63,7 +65,7 @@ def main() -> None:
 async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
     from aiosd.bus.connection import SystemBus, Variant
     from aiosd.manifest.directories import DEFAULT
-    from aiosd.run import notify
+    from aiosd.run import landlock, notify
     from aiosd.run.broker import Broker
     from aiosd.run.forkclient import ForkServer
     from aiosd.run.identity import DynamicUids
@@ -72,6 +74,8 @@ async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
     from aiosd.run.units import Units
 
     peer = pwd.getpwnam(arguments.user)
+    if landlock.missing():
+        _log.warning("This kernel's Landlock is off or too old: %s", landlock.missing())
     runs = RunDirectories(arguments.state, peer.pw_gid)
     runs.prepare()
     uids = DynamicUids({record.uid for run in runs.runs() if (record := runs.read(run)) is not None})

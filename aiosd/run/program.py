@@ -13,11 +13,11 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from aiosd.run import sandbox, seccomp
+from aiosd.run import landlock, sandbox, seccomp
 from aiosd.run.spec import decode
 
 if TYPE_CHECKING:
-    from aiosd.run.spec import ShimSpec
+    from aiosd.run.spec import ShimSpec, View
 
 READY = b"r"
 """First byte of the report: set up, waiting at the gate. Anything after it is the text of a failure."""
@@ -68,8 +68,7 @@ def become_program(pipes: Pipes) -> None:
         os.chdir(spec.view.scratch)
         sandbox.limit_resources(spec.open_files)
         sandbox.drop_privileges(spec.account, keep_capabilities=spec.keep_capabilities)
-        if spec.view.route_sockets_only:
-            seccomp.leave_only_route_sockets()
+        _build_walls(spec.view)
         os.write(report, READY)
         attempt = os.read(_GATE_FD, 64)
         if attempt:
@@ -94,6 +93,14 @@ def _read_exactly(size: int) -> bytes:
             os._exit(127)
         found += more
     return found
+
+
+def _build_walls(view: View) -> None:
+    """After the privileges are gone: what is not to be had back, nor to be got from others."""
+    if view.confined:
+        landlock.confine()
+    if view.confined or view.route_sockets_only:
+        seccomp.install(confined=view.confined, route_only=view.route_sockets_only)
 
 
 def _execute(spec: ShimSpec, attempt: str) -> None:

@@ -36,8 +36,10 @@ def rehearse() -> None:
 
 def _rehearse_spec() -> None:
     view = View(
+        confined=True,
         read_only=True,
         private_tmp=True,
+        private_devices=True,
         private_ipc=True,
         private_network=True,
         route_sockets_only=False,

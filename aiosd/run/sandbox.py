@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _TMP_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the directories themselves are what is replaced
 _TMP_MAX = 64 * 1024 * 1024
 _KIBI = 1024
+_HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx", "log": "/run/systemd/journal/dev-log",
+}  # fmt: skip
 
 
 def enter_namespaces(spec: ShimSpec) -> None:
@@ -45,6 +50,8 @@ def _arrange_mounts(view: View, account: syscalls.Account) -> None:
         syscalls.set_mount_read_only("/", read_only=True, recursive=True)
     for path in _existing(view.hidden):
         _cover(path, "mode=0755,size=64k")
+    if view.private_devices:
+        _arrange_devices()
     if view.private_tmp:
         for path in _existing(_TMP_DIRECTORIES):
             _cover(path, f"mode=1777,size={_TMP_MAX // _KIBI}k")
@@ -55,8 +62,22 @@ def _arrange_mounts(view: View, account: syscalls.Account) -> None:
     for path, fd in kept:
         _attach(fd, path)
     _place_scratch(view, scratch, account)
-    for path in _existing(view.hidden):
+    for path in (*_existing(view.hidden), *(["/dev"] if view.private_devices else [])):
         syscalls.set_mount_read_only(path, read_only=True, recursive=False)
+
+
+def _arrange_devices() -> None:
+    """A /dev with terminals of its own and what holds nothing, in the place of the machine's devices."""
+    kept = [(f"/dev/{name}", syscalls.clone_tree(f"/dev/{name}")) for name in _HARMLESS_DEVICES]
+    syscalls.mount("tmpfs", "/dev", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=0755,size=64k")
+    for path, fd in kept:
+        _attach(fd, path)
+    for name, target in _DEVICE_LINKS.items():
+        Path(f"/dev/{name}").symlink_to(target)
+    for name in ("pts", "shm"):
+        Path(f"/dev/{name}").mkdir()
+    options = "newinstance,ptmxmode=0666,mode=0620"
+    syscalls.mount("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _OOM_SCORE = "-900"
+SHIM_UID = 1_879_113_727
+"""The real user of every shim: a number that belongs to nobody and has no rights (beside `identity.DYNAMIC_FIRST`)."""
 
 
 def wait(fd: int) -> None:
@@ -98,12 +100,8 @@ def _join_program(spec: ShimSpec, pid: int, pipes: Pipes) -> str | None:
 def _drop(spec: ShimSpec) -> None:
     """As the program; but where that may start processes as other users (level critical), CAP_KILL stays."""
     os.umask(0o077)
-    if spec.keep_capabilities:
-        syscalls.become(spec.account)
-        syscalls.keep_only_capabilities(1 << syscalls.CAP_KILL)
-    else:
-        syscalls.become(spec.account)
-        syscalls.keep_only_capabilities(0)
+    syscalls.watch_as(spec.account, SHIM_UID)
+    syscalls.keep_only_capabilities(1 << syscalls.CAP_KILL if spec.keep_capabilities else 0)
     syscalls.set_no_new_privileges()  # it executes nothing, so the bounding set can stay
     syscalls.set_undumpable()
 

@@ -33,12 +33,15 @@ class View:
     """What the program sees of the system. Paths are absolute.
 
     `hidden` directories appear empty; `home` is shown in them (or in its own place) when it is not None. `writable`
-    are the exceptions to `read_only`. `route_sockets_only`: the network may be looked at, not used (`seccomp.py`).
+    are the exceptions to `read_only`. `confined`: behind the walls of `seccomp.py` and `landlock.py`.
+    `route_sockets_only`: the network may be looked at, not used. `private_devices`: /dev has only what holds nothing.
     `scratch_max`: bytes of the run's own file system, None for a plain directory.
     """
 
+    confined: bool
     read_only: bool
     private_tmp: bool
+    private_devices: bool
     private_ipc: bool
     private_network: bool
     route_sockets_only: bool

@@ -26,6 +26,7 @@ CLONE_NEWNET = 0x40000000
 
 MS_NOSUID = 2
 MS_NODEV = 4
+MS_NOEXEC = 8
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
@@ -210,6 +211,17 @@ def become(account: Account) -> None:
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
+
+
+def watch_as(account: Account, watcher: int) -> None:
+    """Take the account's groups, group and *effective* user, with the real and saved user `watcher`, for good.
+
+    Files are opened and signals sent with the effective user's rights; a signal is taken by the real and saved one
+    (kill(2)). So this process can act for the account, and nobody of the account can stop it.
+    """
+    os.setgroups(account.groups)
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(watcher, account.uid, watcher)
 
 
 def raise_loopback() -> None:

@@ -214,7 +214,9 @@ def _nspawn(name: str, root: Path, bind: Mapping[Path, str], bus: Bus, *, host_n
             "--notify-ready=yes",
         ),
         # what BPF-based settings of units need; NET_ADMIN only where the network is its own
-        *("--system-call-filter=bpf", "--capability=CAP_BPF,CAP_PERFMON"),
+        "--capability=CAP_BPF,CAP_PERFMON",
+        # and what a real machine lets everyone do, and nspawn nobody
+        "--system-call-filter=bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self",
     ]
     if host_network:
         argv.append("--bind-ro=/etc/resolv.conf")

@@ -178,8 +178,8 @@ def test_what_a_task_wrote_at_home_stays(looks: dict[str, Look], equipped: Conta
 def test_the_daemon_is_out_of_reach(level: str, looks: dict[str, Look]) -> None:
     files = looks[level].table("files")
     assert files["signal_aiosd"] in ("EPERM", "no such process")
-    assert files["aiosd_state"] in (["EACCES"], [])
-    assert files["runs"] in (["EACCES"], [])
+    assert files["aiosd_state"] in (["EACCES"], ["ENOENT"], [])
+    assert files["runs"] in (["EACCES"], ["ENOENT"], [])
     assert files["launcher_socket"] in ("EACCES", "ENOENT")
     assert files["shadow"] == "EACCES"
 

@@ -116,8 +116,10 @@ class Rig:
         """A harmless view: everything as it is, but the scratch directory."""
         return replace(
             View(
+                confined=False,
                 read_only=False,
                 private_tmp=False,
+                private_devices=False,
                 private_ipc=False,
                 private_network=False,
                 route_sockets_only=False,
