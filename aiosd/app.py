@@ -73,6 +73,7 @@ class Daemon:
         self._settings = Settings(config.Config())
         self._registry = Registry(options.capabilities) if options.capabilities else Registry()
         self._policies = PolicyStore()
+        self._database: Database | None = None
         self._hub = EventHub()
         self._door: BusDoor | None = None
         self._services: Services | None = None
@@ -119,6 +120,7 @@ class Daemon:
         """Everything that the services stand on, open until the stack is left."""
         path = self._state / "aiosd.db"
         database, trail = await self._open_store(stack, path)
+        self._database = database
         return Ground(
             database=database,
             path=path,
@@ -208,8 +210,11 @@ class Daemon:
         for warning in loaded.warnings:
             _log.warning("%s", warning)
         self._settings.current = loaded.config
-        await self._policies.load()
         await self._registry.load()
+        if self._database is None:
+            await self._policies.load()
+        else:
+            await self._policies.load_again(self._database)
 
     async def _reload_on_signal(self) -> None:
         """SIGHUP, `systemctl reload`: what goes wrong is told and changes nothing, least of all that we serve."""

@@ -69,8 +69,10 @@ class Authorizer:
                 return Answer(Decision.ALLOWED)
             self._prompts.spend(caller.uid)
             decision = await self._authority.check(caller.subject, action.value, details, interactive=True)
-            if then is not None and decision is Decision.ALLOWED:
-                await then()
+            if decision is Decision.ALLOWED:
+                self._prompts.welcome(caller.uid)
+                if then is not None:
+                    await then()
             return Answer(decision, person=True)
 
     async def decide(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:

@@ -8,12 +8,17 @@ import pwd
 from typing import TYPE_CHECKING
 
 from aiosd.auth import ceiling
+from aiosd.core import clock
+from aiosd.model.audit import AuditKind
+from aiosd.store.audit import append_audit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aiosd.auth.ceiling import Policy
     from aiosd.manifest.problem import Problem
+    from aiosd.model.jsontext import JsonObject
+    from aiosd.store.database import Database
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +43,25 @@ class PolicyStore:
             if problem not in before:
                 _log.error("%s", problem)
 
+    async def load_again(self, database: Database) -> None:
+        """As `load`; that something else holds from now on is recorded."""
+        before = self._policies
+        await self.load()
+        after = self._policies
+        if after != before:
+            moment, details = clock.now(), _summary(after)
+            await database.write(
+                lambda tx: append_audit(
+                    tx,
+                    time=moment,
+                    uid=None,
+                    actor="system",
+                    kind=AuditKind.POLICY_RELOADED,
+                    task_id=None,
+                    details=details,
+                )
+            )
+
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was wrong with the files when they were last read."""
@@ -51,6 +75,17 @@ class PolicyStore:
         if uid not in self._names:
             self._names[uid] = await asyncio.to_thread(_name, uid)
         return policies.of(uid, self._names[uid])
+
+
+def _summary(policies: ceiling.Policies) -> JsonObject:
+    """What holds for everybody, and for whom something else does."""
+    general = policies.general
+    return {
+        "max_permission_level": general.max_level.wire, "always_deny": list(general.always_deny),
+        "auto_grant": list(general.auto_grant or ()), "require_audit": list(general.require_audit),
+        "root_command_without_approval": general.root_command_without_approval,
+        "users": [*sorted(policies.users)], "problems": [str(problem) for problem in policies.problems[:10]],
+    }  # fmt: skip
 
 
 def _name(uid: int) -> str | None:

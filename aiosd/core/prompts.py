@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_QUEUED = 16
 """Questions of one user that may wait for the one that is on their screen."""
 BURST = 10
-"""Dialogs that one user may get in a row."""
+"""Dialogs that one user may get in a row without having said yes to one."""
 INTERVAL = 6.0
 """Seconds after which one more may follow."""
 
@@ -70,6 +70,11 @@ class Prompts:
                 data={"retry_after_ms": round(wait * 1000)},
             )  # fmt: skip
         person.patience -= 1
+
+    def welcome(self, uid: int) -> None:
+        """The last dialog was answered with yes, so it was wanted and costs no patience."""
+        person = self._people[uid]
+        person.patience = min(BURST, person.patience + 1)
 
     def _forget_rested(self) -> None:
         """Whoever has all their patience back is not kept in mind."""

@@ -501,6 +501,17 @@ def test_too_many_questions_are_refused() -> None:
     asyncio.run(scenario())
 
 
+def test_who_says_yes_is_not_worn_down() -> None:
+    async def scenario() -> None:
+        prompts = Prompts(lambda: 0.0)
+        for _ in range(3 * BURST):
+            async with prompts.turn(1000):
+                prompts.spend(1000)
+                prompts.welcome(1000)
+
+    asyncio.run(scenario())
+
+
 def test_a_queue_of_questions_is_bounded_and_leaves_nothing() -> None:
     async def scenario() -> None:
         now = 0.0
@@ -525,3 +536,16 @@ def test_a_queue_of_questions_is_bounded_and_leaves_nothing() -> None:
         assert prompts._people == {}
 
     asyncio.run(scenario())
+
+
+def test_that_another_policy_holds_is_recorded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.policies.load_again(aios.database)
+            assert "policy.reloaded" not in await kinds(aios)
+            (tmp_path / "permission-policy.toml").write_text('max_permission_level = "low"\n')
+            await aios.policies.load_again(aios.database)
+            await aios.policies.load_again(aios.database)
+            assert (await kinds(aios)).count("policy.reloaded") == 1
+
+    play(scenario())
