@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from tests.unit.core.rig import manifest
@@ -90,6 +91,7 @@ async def search_and_compare(run: FakeRun) -> None:
     """The program of the story."""
     await run.go()
     run.say("processing", {"progress": EVENTS[1][1]["progress"]})
+    await asyncio.sleep(0.2)  # a search takes its time; of progress that comes at once, the newest counts
     run.say("processing", {"progress": EVENTS[2][1]["progress"]})
     parts: list[JsonValue] = [{"type": "data", "data": {"hits": 2}}]
     run.say("artifact", {"key": "jd", "name": "京东搜索结果", "type": "data", "parts": parts})
