@@ -241,8 +241,9 @@ class Control:
                     transaction, found, Status.WORKING, "unblocked", by=f"uid:{caller.uid}", reason="unblocked",
                     also={"question": None, "error": None},
                 )  # fmt: skip
-                return run_states.wait_for_retry(transaction, working, clock.now(), Reason.USER_REQUEST, "asked for")
-            changes.audit(transaction, found, "task.input", f"uid:{caller.uid}", {"action": "fail"})
+                why = str(answer.get("reason") or "asked for")
+                return run_states.wait_for_retry(transaction, working, clock.now(), Reason.USER_REQUEST, why)
+            changes.audit(transaction, found, "task.input", f"uid:{caller.uid}", answer)
             verdict = Verdict(Status.FAILED, Reason(found.reason or Reason.REPORTED), None, found.error)
             return run_states.end(transaction, found, verdict)
 

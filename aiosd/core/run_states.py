@@ -40,6 +40,13 @@ MAX_LOSSES = 3
 LONGEST_REQUEUE = 30
 """Seconds between two tries at most."""
 
+UNBLOCK: JsonObject = {
+    "type": "object",
+    "properties": {"action": {"enum": ["retry", "fail"]}, "reason": {"type": "string", "maxLength": 200}},
+    "required": ["action"],
+}
+"""What answers a blocked task: once more or never, and why."""
+
 MAX_REQUEUES = 3
 """How often a task that never came to run is queued again before it fails with reason `launch`."""
 
@@ -218,7 +225,7 @@ def wait_for_retry(
 def _escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     question: JsonObject = {
         "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "fail"],
-        "schema": {"type": "object", "properties": {"action": {"enum": ["retry", "fail"]}}, "required": ["action"]},
+        "schema": UNBLOCK,
     }  # fmt: skip
     if task.status is not Status.WORKING:
         task = changes.enter(transaction, task, Status.WORKING, reason=verdict.reason)

@@ -1,0 +1,115 @@
+"""Sessions, trees and plans cost the same with any number of finished tasks, events and messages behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.model.session import SessionStatus
+from aiosd.store import candidates, journal, plans, sessions, tasks, tree
+from tests.unit.store.test_schema import database
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator
+
+SIZES = (1000, 20_000)
+LAST = 1 << 60
+
+FILL = """
+INSERT INTO sessions(id, uid, status, created_at, updated_at)
+    SELECT 'ps-' || i, 1000, CASE i % 3 WHEN 0 THEN 'active' ELSE 'closed' END, 1, 1 FROM n;
+INSERT INTO tasks(id, uid, level, status, phase, created_at, updated_at, session_id)
+    VALUES ('top', 1000, 1, 'pending', 'planning', 1, 1, 'ps-1');
+INSERT INTO tasks(id, uid, level, status, phase, created_at, updated_at, ended_at, session_id, parent_id)
+    SELECT 't' || i, 1000, 1, 'completed', 'completed', 1, 1, 1, 'ps-1', CASE i % 2 WHEN 0 THEN 'top' END FROM n;
+INSERT INTO tasks(id, uid, level, status, phase, created_at, updated_at, session_id, parent_id)
+    SELECT 'open' || i, 1000, 1, 'pending', 'planning', 1, 1, 'ps-1', 'top' FROM n WHERE i <= 10;
+INSERT INTO events(task_id, session_id, uid, source, type, kind, time, payload)
+    SELECT 't' || i, 'ps-' || (i % 2), 1000, 'system', 'task.completed', 'task.status', i, '{}' FROM n;
+INSERT INTO messages(id, session_id, uid, role, content, created_at)
+    SELECT 'msg-' || i, 'ps-' || (1 + i % 2), 1000, 'user', 'x', 1 FROM n;
+INSERT INTO plans(id, session_id, uid, created_at, updated_at) VALUES ('plan-1', 'ps-1', 1000, 1, 1);
+INSERT INTO plan_tasks SELECT 1, seq, 1 FROM tasks WHERE session_id = 'ps-1';
+"""
+"""A session with as many finished tasks (half of them children of one), events and messages as `n` has rows, and ten
+open tasks."""
+
+
+def fill(connection: sqlite3.Connection, size: int) -> None:
+    """With `size` of everything."""
+    connection.execute("CREATE TEMP TABLE n(i INTEGER PRIMARY KEY)")
+    connection.execute(
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) INSERT INTO n SELECT i FROM c",
+        (size,),
+    )
+    connection.executescript(f"PRAGMA synchronous = OFF; BEGIN; {FILL} COMMIT;")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, sqlite3.Connection]]:
+    made = {}
+    for size in SIZES:
+        made[size] = database(tmp_path_factory.mktemp("size") / "sessions.db")
+        fill(made[size], size)
+    yield made
+    for one in made.values():
+        one.close()
+
+
+def top(db: sqlite3.Connection) -> object:
+    found = tasks.get(db, "top")
+    assert found is not None
+    return tree.open_below(db, found)
+
+
+BOTH = (SessionStatus.ACTIVE, SessionStatus.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("look", "bound"),
+    [
+        (lambda db: sessions.has_active_tasks(db, "ps-1"), 30),
+        (lambda db: sessions.has_active_tasks(db, "ps-2"), 30),
+        (lambda db: tasks.has_open(db, "ps-1"), 30),
+        (lambda db: tasks.open_of_session(db, "ps-1"), 2000),
+        (top, 2500),
+        (lambda db: tasks.children(db, "top", 10), 1500),
+        (lambda db: tasks.roots_of_session(db, "ps-1", 10), 2500),
+        (lambda db: tasks.held(db), 60),
+        (lambda db: candidates.waiting(db), 300),
+        (lambda db: tasks.planned_of(db, 1000), 300),
+        (lambda db: sessions.page(db, 1000, BOTH, limit=10), 2500),
+        (lambda db: sessions.page(db, None, BOTH, before=500, limit=10), 2500),
+        (lambda db: sessions.messages(db, "ps-1", limit=10), 600),
+        (lambda db: sessions.messages(db, "ps-1", after=500, limit=10), 600),
+        (lambda db: journal.events_after(db, 0, session_id="ps-1", limit=50), 2500),
+        (lambda db: journal.events_after(db, 700, session_id="ps-1", limit=50), 2500),
+        (lambda db: journal.events_before(db, LAST, "ps-1", 50), 2500),
+        (lambda db: plans.of_session(db, "ps-1"), 60),
+        (lambda db: plans.task_ids(db, 1, 50), 1200),
+    ],
+)  # fmt: skip
+def test_it_costs_the_same_with_more_behind_it(
+    filled: dict[int, sqlite3.Connection], look: Callable[[sqlite3.Connection], object], bound: int
+) -> None:
+    """Instructions of SQLite's machine."""
+    counted = {}
+    for size, connection in filled.items():
+        steps = 0
+
+        def tick() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        connection.set_progress_handler(tick, 1)
+        try:
+            look(connection)
+        finally:
+            connection.set_progress_handler(None, 0)
+        counted[size] = steps
+    small, large = counted.values()
+    assert large <= small + 60, counted
+    assert large <= bound, counted
