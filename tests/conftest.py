@@ -29,6 +29,7 @@ KINDS = {
     "limits": "the installed product under a kernel that enforces limits",
     "image": "the package and the OS image",
     "bench": "figures",
+    "soak": "minutes of random work and random kills",
 }
 #: Where the boxes see this checkout, read-only.
 CHECKOUT_IN_BOX = "/src"
