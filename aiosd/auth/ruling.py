@@ -89,7 +89,7 @@ def rule(case: Case) -> Ruling:
         return ruling(
             Way.ALLOW, f"polkit would ask, but the administrator's auto_grant {glob!r} answers for everybody."
         )
-    if case.grant is not None:
+    if case.grant is not None and level <= HIGHEST:
         return ruling(Way.ALLOW, f"polkit would ask, but {_granted(case.grant)}", case.grant)
     who = "would ask" if case.polkit is None else "asks"
     if level <= HIGHEST:
