@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiosd.core.emergency import Emergency
     from aiosd.core.scheduler import Scheduler
     from aiosd.core.settings import Settings
-    from aiosd.model import wire
+    from aiosd.model import wire_service
 
 
 class EmergencyOperations:
@@ -35,14 +35,14 @@ class EmergencyOperations:
         """By operation name."""
         return {"emergency.stop": self.stop, "emergency.lift": self.lift}
 
-    async def stop(self, caller: Caller, params: wire.Emergency) -> Reply:
+    async def stop(self, caller: Caller, params: wire_service.Emergency) -> Reply:
         """Kill everything of the scope, and let nothing start."""
         uid = _scope(caller, params)
         action = required_action(Access.OWN_OR_MANAGE, own=uid == caller.uid)
         await self._authorizer.require(caller, action, {"operation": "emergency stop", "scope": params.scope})
         return Reply(await self._emergency.stop(uid, caller.uid, params.reason))
 
-    async def lift(self, caller: Caller, params: wire.EmergencyLift) -> Reply:
+    async def lift(self, caller: Caller, params: wire_service.EmergencyLift) -> Reply:
         """Let tasks of the scope start again. A stop that somebody else made is for an administrator to lift."""
         uid = _scope(caller, params)
         own = uid == caller.uid and self._settings.stops.stopped_by(uid) in (caller.uid, None)
@@ -58,7 +58,7 @@ class EmergencyOperations:
         return Reply({})
 
 
-def _scope(caller: Caller, params: wire.Emergency | wire.EmergencyLift) -> int | None:
+def _scope(caller: Caller, params: wire_service.Emergency | wire_service.EmergencyLift) -> int | None:
     """Whose tasks; None for everybody's."""
     if params.scope == "user":
         return caller.uid if params.uid is None else params.uid

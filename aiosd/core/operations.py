@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access
-from aiosd.model import wire, wire_permissions
+from aiosd.model import wire, wire_permissions, wire_service
 from aiosd.model import wire_sessions as sessions
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ _ROWS = (
     _op("service.reload", wire.Empty, Access.MANAGE, (MANAGER, "Reload"), "Read configuration and manifests again"),
     _op(
         "service.drain",
-        wire.Drain,
+        wire_service.Drain,
         Access.MANAGE,
         (MANAGER, "Drain"),
         "Start no more tasks, or start them again; what runs runs on",
@@ -132,14 +132,14 @@ _ROWS = (
     ),
     _op(
         "emergency.stop",
-        wire.Emergency,
+        wire_service.Emergency,
         Access.OWN_OR_MANAGE,
         (MANAGER, "Emergency"),
         "Stop everything of a user or of the machine, and start nothing more",
     ),
     _op(
         "emergency.lift",
-        wire.EmergencyLift,
+        wire_service.EmergencyLift,
         Access.OWN_OR_MANAGE,
         (MANAGER, "LiftEmergency"),
         "Let tasks start again after an emergency stop",

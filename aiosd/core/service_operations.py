@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiosd.core.registry import Registry
     from aiosd.core.scheduler import Scheduler
     from aiosd.core.settings import Settings
-    from aiosd.model import wire
+    from aiosd.model import wire, wire_service
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.run.client import LauncherClient
     from aiosd.store.database import Database
@@ -110,7 +110,7 @@ class ServiceOperations:
             return "read-only"
         return "draining" if self._scheduler.draining else "running"
 
-    async def drain(self, caller: Caller, params: wire.Drain) -> Reply:
+    async def drain(self, caller: Caller, params: wire_service.Drain) -> Reply:
         """Start nothing more: new tasks are stored and wait, what runs runs on. It ends with `lift` or a restart."""
         await self._authorizer.require(caller, Action.MANAGE, {"operation": "drain"})
         self._scheduler.draining = not params.lift

@@ -46,7 +46,7 @@ Free = dict[str, JsonValue]
 class Wire(BaseModel):
     """Base of all parameters: strict types (no "1" for 1), immutable, unknown fields ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", defer_build=True)
 
 
 class RetryOptions(Wire):
@@ -59,7 +59,7 @@ class RetryOptions(Wire):
 class LimitOptions(Wire):
     """cgroup limits, only tighter than the capability's. Bytes, percent of one CPU, counts."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     memory_max: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
     memory_high: Annotated[int, Field(ge=1 << 20, le=1 << 50)] | None = None
@@ -354,27 +354,6 @@ class AuditQuery(Wire):
     after: Annotated[int, Field(ge=0, le=1 << 52)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     proof: bool = False
-
-
-class Drain(Wire):
-    """`aios/service.drain`: start nothing more, or (`lift`) start tasks again."""
-
-    lift: bool = False
-
-
-class Emergency(Wire):
-    """`aios/emergency.stop`: of the whole machine, or of one user (the caller when no `uid` is given)."""
-
-    scope: Literal["machine", "user"]
-    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
-    reason: Line = ""
-
-
-class EmergencyLift(Wire):
-    """`aios/emergency.lift`: what was stopped with the same scope may work again."""
-
-    scope: Literal["machine", "user"]
-    uid: Annotated[int, Field(ge=0, le=(1 << 32) - 2)] | None = None
 
 
 class AuthResponse(Wire):
