@@ -67,7 +67,7 @@ def created(task: Task) -> dict[str, JsonValue]:
         "status": task.status.value,
         "created_at": rfc3339(task.created_at),
     }
-    _put(row, estimated_duration_ms=task.estimated_ms)
+    _put(row, estimated_duration_ms=task.estimated_ms, auth_request=task.auth_request)
     return row
 
 

@@ -66,6 +66,7 @@ def lines(session: Session, task: JsonObject) -> Iterator[tuple[str, str]]:
     yield from _scope(object_at(task, "run"))
     yield from _exit(object_at(task, "exit"))
     yield from _question(object_at(task, "question"))
+    yield from _authorization(task)
     yield from _values(task)
     yield from _history(session, task)
 
@@ -139,6 +140,17 @@ def _question(question: JsonObject) -> Iterator[tuple[str, str]]:
         yield "Question", _text(question, "prompt")
         for option in list_at(question, "options"):
             yield "", one_line(text_of(option))
+
+
+def _authorization(task: JsonObject) -> Iterator[tuple[str, str]]:
+    """What a task that waits for somebody's word waits for, and how it is given."""
+    asked, task_id = object_at(task, "auth_request"), _text(task, "task_id")
+    if string_at(task, "status") != "auth_required" or not asked:
+        return
+    if string_at(asked, "type") == "approval":
+        yield "Waits for", f"an approval: aiosctl approve {_text(asked, 'approval_id')}"
+    else:
+        yield "Waits for", f"an authentication ({_text(asked, 'type')}): aiosctl auth {task_id}"
 
 
 def _values(task: JsonObject) -> Iterator[tuple[str, str]]:

@@ -183,3 +183,10 @@ def test_visible_shows_everything_and_only_that(text: str) -> None:
 
 def test_a_plain_text_is_shown_as_it_is() -> None:
     assert visible("Größe: 3 MiB — 日本語") == "Größe: 3 MiB — 日本語"
+
+
+def test_show_says_what_a_task_waits_for(aiosctl: Aiosctl, daemon: Daemon) -> None:
+    daemon.add(ONE, "auth_required", auth_request={"type": "approval", "approval_id": APPROVAL})
+    assert f"Waits for: an approval: aiosctl approve {APPROVAL}" in aiosctl("show", ONE).out
+    daemon.add(ONE, "auth_required", auth_request={"type": "polkit"})
+    assert f"Waits for: an authentication (polkit): aiosctl auth {ONE}" in aiosctl("show", ONE).out
