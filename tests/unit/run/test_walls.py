@@ -1,0 +1,126 @@
+"""The system call filter, run by an interpreter of its instructions; and what Landlock does, on this kernel."""
+
+from __future__ import annotations
+
+import errno
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.run import landlock, seccomp
+
+if TYPE_CHECKING:
+    from tests.unit.run.shimrig import Rig
+
+I386, ARM32 = 0x40000003, 0x40000028
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
+ALLOW = 0
+
+
+def judged(machine: str, number: int, *arguments: int, audit: int | None = None, **how: bool) -> int:
+    """What the filter says to a call: an errno, or ALLOW. Classic BPF as in Linux's networking/filter documentation."""
+    code = seccomp.program(machine, **{"confined": True, "route_only": False, **how})
+    six = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    data = struct.pack("=iIQ6Q", number, MACHINES[machine] if audit is None else audit, 0, *six)
+    accumulator = place = 0
+    while True:
+        operation, then, otherwise, value = struct.unpack_from("=HBBI", code, place * 8)
+        place += 1
+        if operation == 0x20:
+            accumulator = struct.unpack_from("=I", data, value)[0]
+        elif operation == 0x06:
+            return 0 if value == 0x7FFF0000 else value & 0xFFFF
+        else:
+            test = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[operation]
+            place += then if test else otherwise
+
+
+# by name: x86-64's number, arm64's and riscv64's (asm/unistd.h)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("x86", "generic"),
+    [(165, 40), (166, 39), (161, 51), (272, 97), (308, 268), (101, 117), (310, 270), (321, 280), (250, 219), (425, 425),
+     (428, 428), (438, 438), (175, 105), (246, 104), (323, 282), (298, 241)],
+)  # fmt: skip
+def test_what_is_refused(machine: str, x86: int, generic: int) -> None:
+    assert judged(machine, x86 if machine == "x86_64" else generic) == errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("x86", "generic"),
+    [(0, 63), (1, 64), (59, 221), (41, 198), (53, 199), (257, 56), (9, 222), (231, 94), (62, 129), (202, 98), (16, 29)],
+)  # fmt: skip
+def test_what_every_program_needs_is_not(machine: str, x86: int, generic: int) -> None:
+    assert judged(machine, x86 if machine == "x86_64" else generic, 2) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_threads_and_children_but_no_namespaces(machine: str) -> None:
+    clone = 56 if machine == "x86_64" else 220
+    threads, children = 0x003D0F00, 0x01200011  # as glibc calls it for pthread_create(3) and fork(2)
+    assert judged(machine, clone, threads) == ALLOW
+    assert judged(machine, clone, children) == ALLOW
+    for namespace in (0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert judged(machine, clone, children | namespace) == errno.EPERM
+    assert judged(machine, 435) == errno.ENOSYS  # clone3: the C library then uses clone
+
+
+def test_no_other_table_of_system_calls() -> None:
+    assert judged("x86_64", 0x40000000 + 39) == errno.EPERM
+    assert judged("x86_64", 20, audit=I386) == errno.EPERM
+    assert judged("aarch64", 20, audit=ARM32) == errno.EPERM
+
+
+@pytest.mark.parametrize("confined", [False, True])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_route_sockets_only(machine: str, *, confined: bool) -> None:
+    number = 41 if machine == "x86_64" else 198
+    how = {"route_only": True, "confined": confined}
+    assert judged(machine, number, 16, 3, 0, **how) == ALLOW
+    assert judged(machine, number, 16, 3, 16, **how) == errno.EAFNOSUPPORT  # NETLINK_GENERIC
+    for family in (1, 2, 10, 17, 38, 40):
+        assert judged(machine, number, family, 1, 0, **how) == errno.EAFNOSUPPORT
+    assert judged(machine, 425, **how) == errno.EPERM
+    assert judged(machine, 39 if machine == "x86_64" else 172, **how) == ALLOW  # getpid
+
+
+def test_only_the_way_round_is_refused_to_one_that_is_not_confined() -> None:
+    assert judged("x86_64", 165, route_only=True, confined=False) == ALLOW
+
+
+def test_no_filter_no_program() -> None:
+    with pytest.raises(OSError, match="no system call filter for vax"):
+        seccomp.program("vax", confined=True, route_only=False)
+
+
+PROBE = """
+import os, sys
+def told(what):
+    try:
+        what()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+pid = int(sys.argv[1])
+print(told(lambda: os.kill(pid, 0)), told(lambda: os.listdir(f"/proc/{pid}/root")))
+print(told(lambda: os.kill(os.getppid(), 0)), told(lambda: os.kill(os.getpid(), 0)))
+"""
+
+
+@pytest.mark.skipif(landlock.version() < 6, reason="Landlock here bounds no signals")
+@pytest.mark.parametrize(
+    ("confined", "expected"),
+    [(False, "done done PermissionError done"), (True, "PermissionError PermissionError PermissionError done")],
+)
+def test_the_callers_other_processes_and_the_shim(rig: Rig, expected: str, *, confined: bool) -> None:
+    """Neighbour signalled, its root looked into; shim signalled; itself signalled."""
+    account = rig.spec([]).account
+    with subprocess.Popen(["sleep", "60"], user=account.uid, group=account.gid, extra_groups=[]) as neighbour:
+        try:
+            argv = (*rig.python(PROBE).argv, str(neighbour.pid))
+            assert rig.run(list(argv), view={"confined": confined}).stdout().decode().split() == expected.split()
+        finally:
+            neighbour.kill()
