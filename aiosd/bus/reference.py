@@ -15,7 +15,7 @@ from aiosd.bus.interfaces import Emits, load
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.peers import Limits
 from aiosd.bus.values import MAX_ITEMS, MAX_STRING
-from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK
 from aiosd.errors import ErrorKind
 from aiosd.model.jsontext import MAX_DEPTH, MAX_TEXT_BYTES
 
@@ -39,6 +39,7 @@ incompatibly gets a new interface beside the old one.
 |---|---|
 | `/org/aios/TaskManager` | `{MANAGER}` |
 | `/org/aios/TaskManager/task/<label>` | `{TASK}` |
+| `/org/aios/TaskManager/session/<label>` | `{SESSION}` |
 | `/org/aios/TaskManager/approval/<label>` | `{APPROVAL}` |
 
 Every object also has `org.freedesktop.DBus.Peer`, `.Introspectable` and `.Properties`. There is no ObjectManager: tasks
@@ -165,7 +166,7 @@ def _errors() -> list[str]:
 def reference(interfaces: Mapping[str, Interface], transcript: str) -> str:
     """The whole page."""
     lines = [_INTRODUCTION + transcript.strip("\n"), END, ""]
-    for name in (MANAGER, TASK):
+    for name in (MANAGER, TASK, SESSION, APPROVAL):
         lines += _interface(interfaces[name])
     return "\n".join([*lines, *_errors()]).rstrip("\n") + "\n"
 

@@ -247,16 +247,15 @@ class HttpDoor:
         query = request.query
         if "subscription_id" in query:
             return self._subscriptions.find(session.owner.uid, query["subscription_id"]), False
-        params: dict[str, JsonValue] = {}
-        if "task_id" in query:
-            params["task_id"] = query["task_id"]
+        params: dict[str, JsonValue] = {key: query[key] for key in ("task_id", "feed", "id") if key in query}
         if query.get("events"):
             params["events"] = [*query["events"].split(",")]
         if query.get("all_users") == "1":
             params["all_users"] = True
         self._subscriptions.check_room(session.owner.uid)
         with self._subscriptions.recording() as recording, self._shares.call(session.owner.uid):
-            body = (await self._core.invoke("task.subscribe", session.caller, params)).body
+            wanted = "feed.subscribe" if "feed" in params else "task.subscribe"
+            body = (await self._core.invoke(wanted, session.caller, params)).body
         entry = Entry(session.owner, granted(body), scope_of(params))
         self._subscriptions.start(entry, tuple(recording.events))
         return entry, True

@@ -14,7 +14,7 @@ from tests.unit.core.session_rig import plan, session
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.jsontext import JsonObject, JsonValue
 
 REPORT = b"the loop begins at a 401\n" * 5000
 
@@ -43,16 +43,16 @@ async def researches(run: FakeRun) -> None:
     """Finds something out: a summary, a text, a file."""
     await run.go()
     run.say("processing", {"summary": {"summary": "retry loops on 401", "progress_percent": 100}})
-    parts = [{"text": "see the file"}, {"file": {"blob": run.blob(REPORT), "name": "report.txt"}}]
+    parts: list[JsonValue] = [{"text": "see the file"}, {"file": {"blob": run.blob(REPORT), "name": "report.txt"}}]
     run.say("artifact", {"key": "report", "name": "report", "type": "report", "parts": parts})
     run.say("task_completion", {"result": {"cause": "401"}})
     run.end(0)
 
 
-async def researched(aios: Core, **options: object) -> tuple[str, str]:
+async def researched(aios: Core) -> tuple[str, str]:
     """A finished task with a summary and an artifact; their ids."""
     aios.launcher.program = researches
-    task = await aios.create(**options)
+    task = await aios.create()
     await aios.ended(task)
     shown = (await aios.invoke("task.get", {"task_id": task}))["artifacts"]
     assert isinstance(shown, list)
@@ -84,9 +84,9 @@ def test_shared_artifacts_and_summaries_are_there_when_the_program_starts(tmp_pa
             assert isinstance(second, dict)
             assert second["summary"] == {"summary": "retry loops on 401", "progress_percent": 100}
             assert second["result"] == {"cause": "401"}
-            parts = first["artifact"]["parts"]  # type: ignore[index,call-overload]  # as the assertions say
-            assert parts[0]["text"] == "see the file"  # type: ignore[index,call-overload]
-            assert files_of(run)[parts[1]["path"]] == REPORT  # type: ignore[index,call-overload]
+            parts = first["artifact"]["parts"]
+            assert parts[0]["text"] == "see the file"
+            assert files_of(run)[parts[1]["path"]] == REPORT
 
     play(scenario())
 
