@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import changes, clock
 from aiosd.model.event import Kind, Source
 from aiosd.run.client import LauncherError, LauncherErrorCode
-from aiosd.store import retention, tasks
+from aiosd.store import grants, retention, tasks
 from aiosd.store.database import StoreError
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Retention:
         while removed == EVENTS_STEP:
             removed = await self._database.write(partial(retention.remove_events, before=before, limit=EVENTS_STEP))
             await asyncio.sleep(PAUSE)
+        await self._database.write(partial(grants.forget_ended, before=before, limit=EVENTS_STEP))
 
     async def _sweep_blobs(self) -> None:
         before = clock.now() - BLOB_AGE

@@ -85,6 +85,16 @@ def revoke(db: Executor, identifier: str, now: int) -> bool:
     return cursor.rowcount == 1
 
 
+def forget_ended(db: Executor, before: int, limit: int) -> int:
+    """Delete grants that ended before that moment, at most `limit`; how many there were. The audit trail keeps them."""
+    ended = "coalesce(revoked_at, expires_at, CASE WHEN scope = 'once' THEN last_used_at END)"
+    cursor = db.execute(
+        f"DELETE FROM grants WHERE seq IN (SELECT seq FROM grants WHERE {ended} < ? LIMIT ?)",  # noqa: S608
+        (before, limit),
+    )
+    return cursor.rowcount
+
+
 def revoke_all(db: Executor, uid: int | None, now: int) -> int:
     """End all grants of a user (None: of everybody); how many there were."""
     where = "" if uid is None else " AND uid = ?"
