@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from aiosd.model import jsontext
 from aiosd.model.event import Event, Kind, Source, StateChange
 from aiosd.model.status import FINAL
-from aiosd.store.audit import append_audit as append_audit  # the trail is written beside the log
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from aiosd.model.redact import is_secret_name, redacted
 from aiosd.store import audit
 from tests.unit.core.fakelauncher import FakeLauncher, FakeRun
 from tests.unit.core.rig import OTHER, PLAIN, ROOT, Core, Decision, core, daemon, manifest, play
+from tests.unit.core.test_approval import ADMIN, answer, waiting
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
@@ -70,6 +71,29 @@ def test_a_launch_is_on_disk_before_the_launcher_is_asked(tmp_path: Path) -> Non
 
     play(scenario())
     assert [kind for kind in seen[0] if kind.startswith("task.")] == ["task.created", "task.launch"]
+
+
+def test_a_critical_launch_is_preceded_on_disk_by_its_permission_and_its_approval(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+
+    class Looks(FakeLauncher):
+        async def start(self, request: StartRequest) -> StartedRun:
+            with closing(sqlite3.connect(tmp_path / "aiosd.db")) as other:
+                found = other.execute("SELECT kind FROM audit WHERE task_id = ? ORDER BY seq", (request.task,))
+                seen.append([row[0] for row in found])
+            return await super().start(request)
+
+    async def scenario() -> None:
+        launcher = Looks(tmp_path / "launcher")
+        async with launcher.serving(), daemon(tmp_path, launcher) as aios:
+            task, approval = await waiting(aios)
+            assert seen == []
+            await answer(aios, approval, "approve", ADMIN)
+            await aios.ended(task)
+
+    play(scenario())
+    wanted = ["task.created", "permission.answered", "approval.requested", "approval.answered", "task.launch"]
+    assert [kind for kind in seen[0] if kind in wanted] == wanted
 
 
 def test_the_gate_opens_after_the_record_that_it_is_at_work(tmp_path: Path) -> None:
