@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MANAGER = "org.aios.TaskManager1"
 TASK = "org.aios.TaskManager1.Task"
-APPROVAL = "org.aios.TaskManager1.Approval"
 SESSION = "org.aios.TaskManager1.Session"
 MANAGER_PATH = "/org/aios/TaskManager"
 CALL_TIMEOUT = 25.0
@@ -45,7 +44,7 @@ _INS = {
         "Cancel": "sa{sv}", "Pause": "a{sv}", "Resume": "a{sv}", "Retry": "a{sv}", "SetPriority": "sa{sv}",
         "ProvideInput": "sa{sv}", "Authenticate": "ha{sv}", "Wait": "a{sv}", "OpenLog": "sa{sv}", "GetTree": "a{sv}",
     },
-    APPROVAL: {"Get": "", "Respond": "sa{sv}"},
+    f"{MANAGER}.Approval": {"Get": "", "Respond": "sa{sv}"},
     SESSION: {
         "UpdateObjective": "sa{sv}", "Close": "a{sv}", "Archive": "a{sv}", "GetTimeline": "a{sv}",
         "AddMessage": "ssa{sv}", "CreatePlan": "sa{sv}", "GetPlan": "a{sv}", "ApplyDiff": "usa{sv}",

@@ -44,7 +44,7 @@ class Deferred:
         self._settings = settings
 
     async def authenticate(self, caller: Caller, task: Task) -> Task:
-        """Have the person asked; the task queues up, or waits for its approval. When AiosError is raised it waits on."""
+        """Have the person asked; the task queues up, or waits for its approval. On AiosError it waits on."""
         if caller.uid != task.uid and not caller.is_root:
             raise AiosError(
                 ErrorKind.PERMISSION_DENIED, "only the task's own user can consent to it", reason="not-owner",

@@ -27,7 +27,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One row of `grants`. `capability`: id or glob. `constraints`: see `auth.grants.fits`. Times: µs since the epoch."""
+    """One row of `grants`. `capability`: id or glob. `constraints`: see `auth.grants.fits`. Times in microseconds."""
 
     id: str
     uid: int
