@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from contextlib import AsyncExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from aiosd.auth.polkit import PolkitAuthority
 from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
+from aiosd.bus.shutdown import ShutdownDelay
 from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_trail import AuditTrail
@@ -29,7 +31,7 @@ from aiosd.core.events import EventHub
 from aiosd.core.policies import PolicyStore
 from aiosd.core.registry import Registry
 from aiosd.core.settings import Settings
-from aiosd.ending import end_within, stop_tasks
+from aiosd.ending import at_rest, end_within, stop_tasks
 from aiosd.journal import AuditJournal, Journal
 from aiosd.notify import ServiceManager
 from aiosd.rpc.server import RpcDoor, Speech
@@ -101,7 +103,10 @@ class Daemon:
             else:
                 self._recovered.set()  # a newer program's tasks run on by themselves until it is back
             group.create_task(self._manager.feed_watchdog(services.ground.database))
+            delay = ShutdownDelay(bus, services.scheduler.drain, partial(at_rest, services.supervision))
+            group.create_task(delay.run())
             group.create_task(self._end_with(bus))
+            group.create_task(self._end_with_damage(services.ground.database))
             await self._first_recovery()
             await self._door.open()
             rpc.open()
@@ -204,6 +209,11 @@ class Daemon:
     async def _end_with(self, bus: SystemBus) -> None:
         await bus.closed.wait()
         raise _Stop(1, "the system bus is gone")
+
+    async def _end_with_damage(self, database: Database) -> None:
+        """The next start moves a damaged database aside and takes what can be read."""
+        await database.damaged.wait()
+        raise _Stop(1, "the database is damaged; starting anew with what can be salvaged")
 
     async def _read_configuration(self) -> None:
         loaded = await asyncio.to_thread(config.load)

@@ -43,6 +43,12 @@ async def stop_tasks(control: Control, supervision: Supervision, within: float) 
             await control.stop_for_the_daemon([watch.task_id for watch in watches], STOP_REASON)
             await asyncio.gather(*(watch.ended.wait() for watch in watches))
     except TimeoutError:
-        _log.warning(
-            "Not every task has ended in time; the rest is taken up at the next start"
-        )
+        _log.warning("Not every task has ended in time; the rest is taken up at the next start")
+
+
+async def at_rest(supervision: Supervision) -> None:
+    """Wait until no program runs that cannot simply be run again (`idempotent`)."""
+    while once := [
+        watch for watch in supervision.watches.values() if watch.capability is None or not watch.capability.idempotent
+    ]:
+        await once[0].ended.wait()

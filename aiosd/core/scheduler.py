@@ -68,6 +68,11 @@ class Scheduler:
         """Look again soon; many calls before the next pass are one."""
         self._wakeup.set()
 
+    def drain(self, draining: bool) -> None:  # noqa: FBT001  it is what it is called
+        """Start nothing more, or start tasks again."""
+        self.draining = draining
+        self.wake()
+
     def heard(self, events: Sequence[Event]) -> None:
         """An event listener: a task that is new, that ends or waits again can let somebody start."""
         for event in events:

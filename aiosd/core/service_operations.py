@@ -113,8 +113,7 @@ class ServiceOperations:
     async def drain(self, caller: Caller, params: wire_service.Drain) -> Reply:
         """Start nothing more: new tasks are stored and wait, what runs runs on. It ends with `lift` or a restart."""
         await self._authorizer.require(caller, Action.MANAGE, {"operation": "drain"})
-        self._scheduler.draining = not params.lift
-        self._scheduler.wake()
+        self._scheduler.drain(not params.lift)
         running = await self._database.read(candidates.holding)
         return Reply({"draining": self._scheduler.draining, "running": len(running)})
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.store.errors import StoreError, StoreFailure
+from aiosd.store.files import SUSPECT, beside
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
 from aiosd.store.writer import Job, Queued, Seal, Transaction, Writer
@@ -43,11 +44,13 @@ def microseconds() -> int:
 class Database:
     """One open database, owned by one event loop. Made by `open`."""
 
-    def __init__(self, opened: Opened, *, max_queued: int = MAX_QUEUED, seal: Seal | None = None) -> None:
+    def __init__(self, opened: Opened, path: Path, *, max_queued: int = MAX_QUEUED, seal: Seal | None = None) -> None:
         """Takes over what `open_store` opened; use `open`."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._opened = opened
+        self._path = path
+        self.damaged = asyncio.Event()
         self._max_queued = max_queued
         self._writes = 0
         self._reads = 0
@@ -74,7 +77,7 @@ class Database:
         let us. A broken file is no error: it is moved aside.
         """
         opened = await asyncio.to_thread(open_store, path, now=now, readers=readers)
-        database = cls(opened, max_queued=max_queued, seal=seal)
+        database = cls(opened, path, max_queued=max_queued, seal=seal)
         database._start()
         try:
             yield database
@@ -118,7 +121,7 @@ class Database:
         future: asyncio.Future[T] = self._loop.create_future()
         self._writes += 1
         self._writer.submit(Job(function, future))
-        return await future
+        return await self._answered(future)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run `function` on a snapshot in a reader thread. It sees every write that was answered before.
@@ -135,7 +138,19 @@ class Database:
         future: asyncio.Future[T] = self._loop.create_future()
         self._reads += 1
         self._readers.submit(ReadJob(function, future))
-        return await future
+        return await self._answered(future)
+
+    async def _answered(self, future: asyncio.Future[T]) -> T:
+        """What a thread answers. Damage is noted beside the file, so that the next start looks at all of it."""
+        try:
+            return await future
+        except StoreError as error:
+            if error.failure is StoreFailure.CORRUPT and not self.damaged.is_set():
+                _log.error("The database is damaged: %s", error.__cause__ or error)
+                with suppress(OSError):  # a tiny file, once in a life
+                    beside(self._path, SUSPECT).touch(0o600)
+                self.damaged.set()
+            raise
 
     async def health(self, *, within: float) -> None:
         """Pass a trivial question through the writer and a reader (for the watchdog). `within`: seconds.

@@ -61,6 +61,10 @@ def take_lock(path: Path) -> int:
     return lock
 
 
+SUSPECT = ".suspect"
+"""Beside a database that turned out to be damaged while it was open: the next start looks at all of it."""
+
+
 def beside(path: Path, suffix: str) -> Path:
     """The file of the same name with this after it."""
     return path.with_name(path.name + suffix)

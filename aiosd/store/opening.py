@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.store.connection import connect_reader, connect_writer
 from aiosd.store.errors import StoreError, StoreFailure, failure_of, translated
-from aiosd.store.files import beside, copy_database, make_private, stamp, sync_directory, take_lock
+from aiosd.store.files import SUSPECT, beside, copy_database, make_private, stamp, sync_directory, take_lock
 from aiosd.store.migrations import MIGRATIONS, Migration, UnknownDatabase, Version, migrate, version_of
 from aiosd.store.salvage import salvage
 
@@ -103,6 +103,7 @@ def _open_sound(
     """The writing connection, None when this program must not write. Raises _Broken, sqlite3.Error."""
     # SQLite removes the log when the last connection closes; one that is there was left by a crash.
     unclean = beside(path, "-wal").exists()
+    suspect = beside(path, SUSPECT).exists()
     created = make_private(path)
     try:
         with ExitStack() as stack:
@@ -114,8 +115,9 @@ def _open_sound(
             if found is not None and found.level > newest.level:
                 reason = f"the database has version {found}, this program knows {newest}"
                 return None, replace(report, read_only_reason=reason)
-            if unclean:
-                _check(writer)
+            if unclean or suspect:
+                _check(writer, whole=suspect)
+                beside(path, SUSPECT).unlink(missing_ok=True)
             backup = None
             if found is not None and newest.level > found.level:
                 backup = beside(path, f".level-{found.level}-{stamp(now)}")
@@ -132,8 +134,9 @@ def _open_sound(
         raise
 
 
-def _check(connection: sqlite3.Connection) -> None:
-    problem: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+def _check(connection: sqlite3.Connection, *, whole: bool) -> None:
+    """Raises _Broken. `whole`: indexes are compared with their tables, too, which takes longer."""
+    problem: str = connection.execute(f"PRAGMA {'integrity' if whole else 'quick'}_check(1)").fetchone()[0]
     if problem != "ok":
         raise _Broken(problem)
 
@@ -153,6 +156,7 @@ def _replace(path: Path, now: Callable[[], int], migrations: tuple[Migration, ..
         if beside(path, suffix).exists():
             beside(path, suffix).rename(beside(aside, suffix))
     fresh.rename(path)
+    beside(path, SUSPECT).unlink(missing_ok=True)
     sync_directory(path.parent)
     _log.error("The broken database is kept as %s; salvaged %s, damaged: %s", aside, result.rows, result.damaged)
     return OpenReport(
