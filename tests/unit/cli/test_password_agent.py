@@ -99,7 +99,7 @@ def test_only_where_a_person_can_be_asked(
     monkeypatch.setattr(sys, "stdin", stdin)
 
     async def call() -> None:
-        async with Session(ask_password=ask)._asking():
+        async with Session(ask_password=ask).asking():
             pass
 
     asyncio.run(call())
