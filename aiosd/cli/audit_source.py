@@ -11,6 +11,7 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from aiosd.cli import guard
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import die
 from aiosd.store.audit import AuditRow, all_rows, issued
@@ -38,7 +39,8 @@ async def fetched(client: TaskManagerClient) -> tuple[dict[str, JsonValue], list
     records: list[JsonObject] = []
     after = 0
     while True:
-        page = await client.query_audit(after=after, limit=PAGE, proof=not after, all_users=True)
+        query = guard.AuditQuery(after=after, limit=PAGE, proof=not after, all_users=True)
+        page = await guard.query_audit(client, query)
         if not after:
             head |= {name: page[name] for name in ("keys", "issued", "head") if name in page}
         found = _objects(page.get("records"))

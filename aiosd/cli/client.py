@@ -297,39 +297,6 @@ class TaskManagerClient:
         options: Options = {"lift": Option("b", value=True)} if lift else {}
         return read_json((await self._ask("Drain", options)).body, 0)
 
-    async def query_audit(
-        self, *, task_id: str = "", kind: str = "", since: int = 0, until: int = 0, limit: int, after: int = 0,
-        all_users: bool = False, proof: bool = False,
-    ) -> JsonObject:  # fmt: skip
-        """A page of the audit trail, oldest first. `since`, `until` in µs since the epoch, 0: open."""
-        options: Options = {"limit": Option("u", limit), "after": Option("t", after)}
-        for name, text in (("task_id", task_id), ("kind", kind)):
-            if text:
-                options[name] = Option("s", text)
-        for name, moment in (("start_time", since), ("end_time", until)):
-            if moment:
-                options[name] = Option("t", moment)
-        for name, wanted in (("all_users", all_users), ("proof", proof)):
-            if wanted:
-                options[name] = Option("b", value=True)
-        call = self._ask if all_users or proof else self._call
-        return read_json((await call("QueryAudit", options)).body, 0)
-
-    async def rotate_audit_key(self) -> str:
-        """Sign the trail with a new key; its fingerprint."""
-        return read((await self._ask("RotateAuditKey", {})).body, 0, str)
-
-    async def emergency(self, scope: str, uid: int | None, reason: str) -> JsonObject:
-        """Kill everything of the scope (`user`, `machine`); what came of it."""
-        options: Options = {} if uid is None else {"uid": Option("u", uid)}
-        if reason:
-            options["reason"] = Option("s", reason)
-        return read_json((await self._ask("Emergency", scope, options)).body, 0)
-
-    async def lift_emergency(self, scope: str, uid: int | None) -> None:
-        """Let tasks of the scope start again."""
-        await self._ask("LiftEmergency", scope, {} if uid is None else {"uid": Option("u", uid)})
-
     def notices(self, names: tuple[str, ...], listener: Callable[[Notice], None]) -> AbstractAsyncContextManager[None]:
         """Signals of the main object while the context lasts: for the modules beside this one."""
         return self._transport.listen(names, listener)

@@ -52,9 +52,7 @@ def emit(
 
 def audit(transaction: Transaction, task: Task, kind: str, actor: str, details: JsonObject) -> None:
     """Append one audit row about this task."""
-    append_audit(
-        transaction, time=clock.now(), uid=task.uid, actor=actor, kind=kind, task_id=task.id, details=details
-    )
+    append_audit(transaction, time=clock.now(), uid=task.uid, actor=actor, kind=kind, task_id=task.id, details=details)
 
 
 def record_new(

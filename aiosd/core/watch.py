@@ -22,7 +22,10 @@ STOP_MARGIN = 2.0
 
 @dataclass(slots=True)
 class Watch:
-    """A live run, of the user `uid`. `kill_at`, `deadline_at`: seconds on the boot clock. `offset`, `stored`: see core/intake.py."""
+    """A live run, of the user `uid`. `kill_at`, `deadline_at`: seconds on the boot clock.
+
+    `offset`, `stored`: see core/intake.py.
+    """
 
     run_id: str
     task_id: str

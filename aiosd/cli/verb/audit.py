@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiosd.cli import options
+from aiosd.cli import guard, options
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.ids import resolve
 from aiosd.cli.session import Session, Style
@@ -50,9 +50,10 @@ async def _query(
 ) -> None:  # fmt: skip
     async with session.connect() as client:
         task_id = await resolve(client, word) if word else ""
-        page = await client.query_audit(
+        query = guard.AuditQuery(
             task_id=task_id, kind=kind, since=since, until=until, limit=lines, after=after, all_users=all_users
-        )
+        )  # fmt: skip
+        page = await guard.query_audit(client, query)
     if session.json:
         session.emit(page)
         return
@@ -156,7 +157,7 @@ def rotate_key(session: Session) -> None:
 
 async def _rotate(session: Session) -> None:
     async with session.connect() as client:
-        fingerprint = await client.rotate_audit_key()
+        fingerprint = await guard.rotate_audit_key(client)
     if session.json:
         session.emit({"fingerprint": fingerprint})
     else:

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from aiosd.cli import options
+from aiosd.cli import guard, options
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import die
 from aiosd.cli.session import Session, Style
@@ -46,7 +46,7 @@ def _uid(word: str) -> int:
 
 async def _stop(session: Session, scope: str, uid: int | None, reason: str) -> int:
     async with session.connect() as client:
-        outcome = await client.emergency(scope, uid, reason)
+        outcome = await guard.emergency(client, scope, uid, reason)
     failed = object_at(outcome, "failed")
     if session.json:
         session.emit(outcome)
@@ -63,7 +63,7 @@ async def _stop(session: Session, scope: str, uid: int | None, reason: str) -> i
 
 async def _lift(session: Session, scope: str, uid: int | None) -> int:
     async with session.connect() as client:
-        await client.lift_emergency(scope, uid)
+        await guard.lift_emergency(client, scope, uid)
     if session.json:
         session.emit({})
     else:
