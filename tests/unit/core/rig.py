@@ -131,6 +131,7 @@ class Core:
     manager: Manager
     manifests: Path
     policies: PolicyStore
+    services: Services
     events: list[Event] = field(default_factory=list)
 
     async def invoke(self, name: str, params: JsonObject, caller: Caller = USER) -> JsonObject:
@@ -254,7 +255,7 @@ async def daemon(
             services.recoverer, services.holding, services.emergency, services.lapse
         )  # fmt: skip
         core = Core(database, launcher, authority, registry, settings, hub, supervision, scheduler, recoverer,
-                    services.manager, manifests, policies)  # fmt: skip
+                    services.manager, manifests, policies, services)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(supervision.run()), group.create_task(lapse.run())]

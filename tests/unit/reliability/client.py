@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
 from tests.unit.core.rig import PATIENCE
+from tests.unit.hooks.receiver import Receiver
 from tests.unit.reliability.crashing import Dead
 
 if TYPE_CHECKING:
@@ -22,6 +25,17 @@ class Client:
     def __init__(self, world: World) -> None:
         self.world = world
         self.promised: list[str] = []
+        self.receiver = Receiver()
+
+    def delivered(self) -> list[str]:
+        """Events that the webhook's receiver accepted."""
+        return [json.loads(one.body)["event"] for one in self.receiver.accepted]
+
+    def states(self) -> list[str]:
+        """States among them, one that came twice in a row once."""
+        found = [json.loads(one.body) for one in self.receiver.accepted]
+        told = [str(one["data"]["status"]) for one in found if one["event"] == "task.status"]
+        return [state for state, _ in itertools.groupby(told)]
 
     async def task(self, task_id: str) -> JsonObject:
         """The task as it is; AiosError when there is none."""

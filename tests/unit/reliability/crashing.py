@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.store.database import Database
-from tests.unit.core.rig import BOOT, USER, daemon
+from tests.unit.core.rig import BOOT, USER, Config, daemon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -142,12 +142,15 @@ class World:
     async def _live(self, crash: Crash | None) -> None:
         events: list[Event] = []
         self.told.append(events)
-        async with daemon(self.root, self.launcher, boot=self.boot, opening=self._opening(crash)) as core:
+        config = Config(schedule_interval=30.0, allow_private_addresses=True)
+        async with daemon(
+            self.root, self.launcher, config=config, boot=self.boot, opening=self._opening(crash)
+        ) as core:
             core.hub.listen(events.extend)
             assert not core.registry.problems, core.registry.problems
             self._core = core
             self._up.set()
-            await asyncio.get_running_loop().create_future()
+            await core.services.deliverer.run()
 
     async def run(self) -> None:
         """Life after life, until cancelled."""
@@ -159,7 +162,7 @@ class World:
             except asyncio.CancelledError:
                 self._up.clear()
                 for task in asyncio.all_tasks():  # what it carries out for callers that may have gone
-                    if getattr(task.get_coro(), "__qualname__", "").startswith("Control."):
+                    if getattr(task.get_coro(), "__qualname__", "").startswith(("Control.", "Database.")):
                         task.cancel()
                 if not self._life.done() or asyncio.current_task().cancelling():  # type: ignore[union-attr]  # we run
                     self._life.cancel()

@@ -50,6 +50,7 @@ async def check(world: World, client: Client, scenario: Scenario) -> None:
     for task_id in created:
         assert task_id is not None
         await _check_task(core, scenario, task_id, [event for event in log if event.task_id == task_id])
+    assert client.states() == list(scenario.delivered)
     rows = {run.id for task_id in created for run in await core.runs(str(task_id))}
     for name, run in world.launcher.runs.items():
         assert not run.active, f"{name} still lives"

@@ -112,9 +112,26 @@ async def attempts(client: Client) -> None:
     await client.until(await client.create(RETRIED, "one"), "failed")
 
 
+async def webhook(client: Client) -> None:
+    task = await client.create(WORKER, "one")
+    await client.until(task, "input_required")
+    wanted: JsonObject = {"task_id": task, "webhook_url": client.receiver.url, "events": ["status", "result"]}
+    await client.do("task.subscribe_webhook", wanted, lambda _: False)  # the same one again changes nothing
+    await client.do(
+        "task.input", {"task_id": task, "input": {"n": 7}}, lambda found: found["status"] != "input_required"
+    )
+    await client.until(task, "completed")
+    async with asyncio.timeout(10):
+        while "task.result" not in client.delivered():  # noqa: ASYNC110  a receiver elsewhere tells nobody here
+            await asyncio.sleep(0.01)
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """`ends`: the status of each task; `runs`: programs started for each; `lines`: log lines told of each."""
+    """`ends`: the status of each task; `runs`: programs started for each; `lines`: log lines told of each.
+
+    `delivered`: states that the webhook was told, in order; a death may have one told twice, never left out.
+    """
 
     script: Callable[[Client], Awaitable[None]]
     program: Callable[[FakeRun], Awaitable[None]]
@@ -124,6 +141,7 @@ class Scenario:
     lines: int = 0
     artifacts: int = 0
     result: JsonObject | None = None
+    delivered: tuple[str, ...] = ()
 
 
 SCENARIOS = {
@@ -132,6 +150,7 @@ SCENARIOS = {
     "input": Scenario(question_and_answer, asks, "completed", result={"answer": {"n": 7}}),
     "cancel": Scenario(cancel_while_running, waits, "canceled", lines=1),
     "pause": Scenario(pause_and_resume, holds, "canceled"),
+    "webhook": Scenario(webhook, asks, "completed", result={"answer": {"n": 7}}, delivered=("working", "completed")),
     "retry": Scenario(attempts, fails, "failed", runs=3),
 }
 

@@ -18,6 +18,7 @@ import pytest
 from aiosd.store.errors import StoreError
 from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import play
+from tests.unit.hooks.receiver import receiving
 from tests.unit.reliability.client import Client
 from tests.unit.reliability.crashing import Crash, Moment, world
 from tests.unit.reliability.invariants import check
@@ -38,7 +39,7 @@ async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
         launcher.program = scenario.program
         async with world(root, launcher, crashes) as made:
             client = Client(made)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(20), receiving(client.receiver):
                 await scenario.script(client)
                 while True:
                     with suppress(StoreError):  # it died while it was looked at
@@ -72,6 +73,7 @@ def died_at(scenario: Scenario, deaths: list[list[Crash]]) -> None:
             except BaseExceptionGroup as group:
                 error = leaf(group)
                 wrong.append(f"{', '.join(f'{one.moment} commit {one.commit}' for one in crashes)}: {error!r}")
+        print(f"{len(deaths)} deaths, {len(wrong)} with something wrong")
         assert not wrong, "\n".join([f"{len(wrong)} of {len(deaths)} deaths:", *wrong])
 
     asyncio.run(all_of_them())
