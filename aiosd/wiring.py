@@ -197,7 +197,15 @@ class Services:
             AuditOperations(here.database, ask, here.trail),
             EmergencyOperations(ask, self.emergency, here.settings, self.scheduler),
             ServiceOperations(
-                here.database, here.registry, ask, here.settings, here.launcher, here.path, here.reload, self.scheduler
+                here.database,
+                here.registry,
+                ask,
+                here.settings,
+                here.launcher,
+                here.path,
+                here.reload,
+                self.scheduler,
+                here.policies,
             ),
         )
 

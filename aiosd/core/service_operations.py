@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aiosd.auth.caller import Caller
     from aiosd.core.authorization import Authorizer
+    from aiosd.core.policies import PolicyStore
     from aiosd.core.registry import Registry
     from aiosd.core.scheduler import Scheduler
     from aiosd.core.settings import Settings
@@ -49,6 +50,7 @@ class ServiceOperations:
         path: Path,
         reload: Callable[[], Awaitable[None]],
         scheduler: Scheduler,
+        policies: PolicyStore,
     ) -> None:
         """`path`: of the database file. `reload`: reads everything again. `scheduler`: what is drained."""
         self._database = database
@@ -59,6 +61,7 @@ class ServiceOperations:
         self._path = path
         self._reload = reload
         self._scheduler = scheduler
+        self._policies = policies
 
     def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
         """By operation name."""
@@ -77,7 +80,7 @@ class ServiceOperations:
             for capability in self._registry.all()
             if params.filter is None or fnmatch.fnmatchcase(capability.id, params.filter)
         ]
-        return Reply({"capabilities": chosen, "problems": self._problems()})
+        return Reply({"capabilities": chosen, "problems": [str(problem) for problem in self._registry.problems]})
 
     async def get(self, _caller: Caller, params: wire.CapabilityRef) -> Reply:
         """One manifest, its defaults filled in."""
@@ -132,7 +135,8 @@ class ServiceOperations:
         return {"connected": True, "systemd_version": hello.systemd_version}
 
     def _problems(self) -> list[JsonValue]:
-        return [str(problem) for problem in self._registry.problems]
+        """What is wrong with manifests and policy files."""
+        return [str(problem) for problem in (*self._policies.problems, *self._registry.problems)]
 
     async def _store(self) -> JsonObject:
         report = self._database.report

@@ -549,3 +549,16 @@ def test_that_another_policy_holds_is_recorded(tmp_path: Path) -> None:
             assert (await kinds(aios)).count("policy.reloaded") == 1
 
     play(scenario())
+
+
+def test_a_wrong_policy_file_is_shown_where_an_administrator_looks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            (tmp_path / "permission-policy.toml").write_text('\nmax_permission_level = "hihg"\n')
+            await aios.policies.load()
+            problems = (await aios.invoke("service.status", {}))["problems"]
+            assert isinstance(problems, list)
+            assert "permission-policy.toml:2: error: max_permission_level" in str(problems[0])
+            assert (await aios.invoke("capability.list", {}))["problems"] == []
+
+    play(scenario())
