@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import TypeAlias
 
 JsonValue: TypeAlias = "Mapping[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
@@ -59,6 +61,21 @@ _DECODER = json.JSONDecoder(
 )
 
 
+_NOT_STRUCTURE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[\]{}]+)+', re.DOTALL)
+"""All but the brackets outside strings; no character is looked at twice."""
+
+_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def _check_depth(text: str) -> None:
+    """Refuse what is nested too deep before a scanner recurses into it: how deep one can differs between Pythons."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    brackets = _NOT_STRUCTURE.sub("", text)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH + 1:
+        raise JsonTextError(f"nested deeper than {MAX_DEPTH} levels")
+
+
 def check_value(value: JsonValue, *, depth: int = MAX_DEPTH) -> None:
     """Refuse a value that is nested deeper than `depth`, or holds a lone surrogate or a NUL (raises JsonTextError)."""
     if depth < 0:
@@ -96,11 +113,10 @@ def parse_value(text: str | bytes, *, limit: int = MAX_TEXT_BYTES) -> JsonValue:
         raise JsonTextError(f"longer than {limit} bytes")
     try:
         decoded = raw.decode("utf-8", "strict")
+        _check_depth(decoded)
         value: JsonValue = _DECODER.decode(decoded)
     except UnicodeDecodeError:
         raise JsonTextError("not UTF-8") from None
-    except RecursionError:
-        raise JsonTextError(f"nested deeper than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
         raise JsonTextError(f"not JSON: {error.msg} at character {error.pos}") from None
     check_value(value)

@@ -44,6 +44,8 @@ HOSTILE: list[tuple[str, str | bytes, str]] = [
     ("raw NUL", '"\0"', "not JSON"),
     ("one array too deep", "[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "nested deeper"),
     ("arrays without end", "[" * 100_000, "nested deeper"),
+    ("deeper than that by far, and cut off", "[" * 2_000 + "}", "nested deeper"),
+    ("deep behind a string", '["\\\\\\"' + "]" * 99 + '",' + "[" * 99 + "]" * 99 + "]", "nested deeper"),
     ("objects without end", '{"a":' * 50_000, "nested deeper"),
     ("a comma too many", "[1,]", "not JSON"),
     ("single quotes", "{'a': 1}", "not JSON"),
