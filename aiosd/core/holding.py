@@ -82,9 +82,14 @@ class Holding:
     async def pause_programs(self, held: Sequence[Task], actor: str = ACTOR) -> list[AiosError]:
         """Pause the running programs of tasks that are held; the refusals. One that is being started follows."""
         running = [task for task in held if task.held and task.status is Status.WORKING]
-        self._starting.update(task.id for task in held if task.held and task.status is not Status.WORKING)
+        self.expect(held)
         outcomes = await asyncio.gather(*(self._pause(task, actor) for task in running))
         return [outcome for outcome in outcomes if outcome is not None]
+
+    def expect(self, held: Sequence[Task]) -> None:
+        """Pause those of them that do not run yet as soon as they do. To be called before anything is awaited after the
+        commit: the event of a start that follows it must not be missed."""
+        self._starting.update(task.id for task in held if task.held and task.status is not Status.WORKING)
 
     async def recover(self) -> None:
         """After a restart: pause what an earlier daemon wrote down and did not come to pause."""

@@ -207,6 +207,7 @@ class PlanOperations:
 
         async with self._control.letting_go(paused):
             done = await self._database.write(apply)
+            self._holding.expect(done.held)
         await self._control.stop(done.canceled)
         refusals = await self._holding.pause_programs(done.held)
         view = await self._database.read(lambda db: plans.plan_view(db, params.session_id))
