@@ -40,7 +40,7 @@ from aiosd.run.client import LauncherClient, LauncherError
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
 from aiosd.run.notify import passed
 from aiosd.store.audit_key import AuditKeyError
-from aiosd.store.database import Database, StoreError
+from aiosd.store.database import Database, StoreError, StoreFailure
 from aiosd.wiring import Ground, Services
 
 if TYPE_CHECKING:
@@ -156,15 +156,26 @@ class Daemon:
         )  # fmt: skip
 
     async def _open_store(self, stack: AsyncExitStack, path: Path) -> tuple[Database, AuditTrail]:
+        """Damage that the opening itself did not meet is noted when it is met here; the second opening salvages."""
+        try:
+            return await self._open_store_once(stack, path)
+        except StoreError as error:
+            if error.failure is not StoreFailure.CORRUPT:
+                raise
+        return await self._open_store_once(stack, path)
+
+    async def _open_store_once(self, outer: AsyncExitStack, path: Path) -> tuple[Database, AuditTrail]:
         """The database, its commits signed, its events heard, its audit records copied to the journal."""
-        trail = await AuditTrail.open(self._state)
-        database = await stack.enter_async_context(Database.open(path, seal=trail.seal))
-        self._say(database)
-        journal = stack.enter_context(closing(Journal()))
-        database.on_commit(self._hub.publish)
-        database.on_commit(AuditJournal(journal).committed)
-        await trail.begin(database)
-        return database, trail
+        async with AsyncExitStack() as stack:
+            trail = await AuditTrail.open(self._state)
+            database = await stack.enter_async_context(Database.open(path, seal=trail.seal))
+            self._say(database)
+            journal = stack.enter_context(closing(Journal()))
+            database.on_commit(self._hub.publish)
+            database.on_commit(AuditJournal(journal).committed)
+            await trail.begin(database)
+            outer.push_async_exit(stack.pop_all())
+            return database, trail
 
     async def _first_recovery(self) -> None:
         """Callers should find recovered tasks; but a launcher that is away does not keep them out for ever."""

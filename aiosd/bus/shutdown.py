@@ -25,6 +25,8 @@ PATH = "/org/freedesktop/login1"
 MANAGER = "org.freedesktop.login1.Manager"
 SIGNAL = "PrepareForShutdown"
 RULE = f"type='signal',sender='{LOGIND}',interface='{MANAGER}',member='{SIGNAL}',path='{PATH}'"
+RETRY = 60.0
+"""Seconds before a logind that was not there is asked again."""
 WHY = "Tasks that cannot be run again are given a moment to end"
 
 _log = logging.getLogger(__name__)
@@ -44,12 +46,19 @@ class ShutdownDelay:
     async def run(self) -> None:
         """Hold the lock and obey logind, for ever. A machine without logind goes down without waiting for us."""
         quiet = self._bus.on_signal(self._heard)
+        told = False
         try:
-            await self._bus.add_match(RULE)
-            await self._take()
-            await self._obey()
-        except BusCallError as error:
-            _log.info("A shutdown will not wait for tasks: %s", error)
+            while True:
+                try:
+                    await self._bus.add_match(RULE)
+                    await self._take()
+                    told = False
+                    await self._obey()
+                except BusCallError as error:
+                    if not told:
+                        _log.info("A shutdown will not wait for tasks: %s", error)
+                        told = True
+                await asyncio.sleep(RETRY)
         finally:
             quiet()
             self._let_go()

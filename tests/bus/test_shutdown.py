@@ -13,6 +13,8 @@ from aiosd.bus.shutdown import MANAGER, PATH, SIGNAL, ShutdownDelay
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import pytest
+
 
 class Logind:
     """The bus with a logind that hands out locks, as a pipe whose other end shows whether the lock is held."""
@@ -105,13 +107,25 @@ def test_the_lock_outlasts_the_task_and_no_longer() -> None:
     play(scenario())
 
 
-def test_without_logind_there_is_no_lock_and_no_error() -> None:
+def test_without_logind_there_is_no_lock_until_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiosd.bus.shutdown.RETRY", 0.05)
+
     async def scenario() -> None:
         async def at_rest() -> None:
             return
 
         logind = Logind(there=False)
-        await ShutdownDelay(logind, lambda _: None, at_rest).run()  # type: ignore[arg-type]  # as above
+        running = asyncio.create_task(ShutdownDelay(logind, lambda _: None, at_rest).run())  # type: ignore[arg-type]
+        await turns()
+        assert logind.asked == []
+        logind.there = True
+        async with asyncio.timeout(5):
+            while not logind.asked:  # noqa: ASYNC110  a machine's logind tells nobody that it is there
+                await asyncio.sleep(0.01)
+        assert logind.held() == [True]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         assert logind.listeners == []
+        logind.close()
 
     play(scenario())
