@@ -120,6 +120,8 @@ class Control:
     async def pause(self, actor: str, task: Task) -> Task:
         """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them."""
         refuse_final(task)
+        if (begun := self._supervision.of_task(task.id)) is not None:
+            await begun.connected()
         watch = self._running_watch(task, "paused")
         if watch.capability is None or watch.capability.pausable is Pausable.NO:
             raise illegal(task, "paused", "not-pausable")

@@ -6,6 +6,7 @@ Nothing here is durable. Whatever is lost with the process is made again from th
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 STOP_MARGIN = 2.0
 """Seconds that a shim has beyond the program's grace before the whole scope is killed."""
+
+
+CONNECT_WAIT = 2.0
+"""Seconds that somebody who wants to speak to a program waits for the channel to a run that has just begun."""
 
 
 @dataclass(slots=True)
@@ -62,6 +67,13 @@ class Watch:
         except ConnectionError:
             return False
         return True
+
+    async def connected(self, within: float = CONNECT_WAIT) -> None:
+        """Wait for the channel of a run that was just started, or taken up after a restart; not for ever. Seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self.control is None and not (self.stopping or self.gone or self.ended.is_set()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
 
     async def ask(self, kind: str, *, within: float) -> JsonObject | None:
         """Send a question and wait for the program's answer; None when there is none in `within` seconds."""
