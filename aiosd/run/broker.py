@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from aiosd.bus.message import BusCallError
 from aiosd.run import notify
 from aiosd.run.forkclient import ForkError
+from aiosd.run.identity import is_dynamic
 from aiosd.run.layout import unit_name
 from aiosd.run.packets import Packet, PacketError, PacketSocket
 from aiosd.run.protocol import VERSION, Op, Refusal, RefusalCode, text_of
@@ -83,12 +84,21 @@ class Broker:
         self._units, self._starter = units, starter
         for run in live:
             self._live[run] = asyncio.Event()
+        self._adopt_users(live)
         for run, fd in controls.items():
             if run in live:
                 self._controls[run] = fd
             else:
                 os.close(fd)
                 notify.unstore(run)
+
+    def _adopt_users(self, live: set[str]) -> None:
+        """A dynamic user is taken while its run has a scope, however long the run directory is kept."""
+        records = [record for run in self._runs.runs() if (record := self._runs.read(run)) is not None]
+        self._uids.adopt({record.run: record.uid for record in records if record.run in live})
+        for record in records:
+            if record.run not in live:
+                self._release(record)
 
     def close(self) -> None:
         """Let go of the control sockets; those with the service manager stay."""
@@ -182,6 +192,8 @@ class Broker:
         if gone is not None:
             gone.set()
         self._forget(run)
+        if record is not None:
+            self._release(record)
         for peer in self._peers:
             task = asyncio.create_task(self._tell(peer, {"event": "scope", "run": run, "result": result}))
             self._sends.add(task)
@@ -197,6 +209,13 @@ class Broker:
         if fd is not None:
             os.close(fd)
             notify.unstore(run)
+
+    def _release(self, record: RunRecord) -> None:
+        """Nothing of the run is left but files; a dynamic user's are kept from the next one with its number."""
+        if is_dynamic(record.uid):
+            with suppress(OSError):  # removed already
+                self._runs.seal(record)
+            self._uids.give_back(record.uid, record.run)
 
     # -- operations -------------------------------------------------------------------------------------------------
 
@@ -315,8 +334,6 @@ class Broker:
                 raise Refusal(RefusalCode.BUSY, "the run's scope is still there") from None
         self._forget(run)
         await asyncio.to_thread(self._runs.remove, run)
-        if record is not None:
-            self._uids.give_back(record.uid)
         return {}, ()
 
 

@@ -20,7 +20,7 @@ from aiosd.run.spec import View
 from aiosd.run.syscalls import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 DYNAMIC_FIRST = 1_879_113_728
 DYNAMIC_COUNT = 4096
@@ -48,32 +48,45 @@ class Identified:
 
 
 class DynamicUids:
-    """The block of uids, and which of them are taken."""
+    """The block of uids, and which run has which of them."""
 
-    def __init__(self, taken: set[int]) -> None:
-        """`taken`: by runs that there are already."""
-        self._taken = {uid for uid in taken if DYNAMIC_FIRST <= uid < DYNAMIC_FIRST + DYNAMIC_COUNT}
+    def __init__(self, count: int = DYNAMIC_COUNT) -> None:
+        """`count`: how many there are."""
+        self._count = count
+        self._taken: dict[int, str] = {}
         self._next = 0
 
-    def take(self) -> int:
+    def adopt(self, taken: Mapping[str, int]) -> None:
+        """Runs that live already, and their uids, dynamic or not."""
+        for run, uid in taken.items():
+            if is_dynamic(uid):
+                self._taken[uid] = run
+
+    def take(self, run: str) -> int:
         """A uid that no run has; the one given back last comes last. Raises IdentityError."""
-        for step in range(DYNAMIC_COUNT):
-            uid = DYNAMIC_FIRST + (self._next + step) % DYNAMIC_COUNT
+        for step in range(self._count):
+            uid = DYNAMIC_FIRST + (self._next + step) % self._count
             if uid not in self._taken:
-                self._next = (self._next + step + 1) % DYNAMIC_COUNT
-                self._taken.add(uid)
+                self._next = (self._next + step + 1) % self._count
+                self._taken[uid] = run
                 return uid
-        raise IdentityError(f"all {DYNAMIC_COUNT} dynamic users are in use")
+        raise IdentityError(f"all {self._count} dynamic users are in use")
 
-    def give_back(self, uid: int) -> None:
-        """The run is removed: nothing of it has this uid any more."""
-        self._taken.discard(uid)
+    def give_back(self, uid: int, run: str) -> None:
+        """Nothing of the run has this uid any more. What another run has by now, and what is not dynamic, stays."""
+        if self._taken.get(uid) == run:
+            del self._taken[uid]
 
 
-def identify(capability: Capability, caller: int, uids: DynamicUids) -> Identified:
+def is_dynamic(uid: int) -> bool:
+    """Whether the number is from the block."""
+    return DYNAMIC_FIRST <= uid < DYNAMIC_FIRST + DYNAMIC_COUNT
+
+
+def identify(capability: Capability, caller: int, run: str, uids: DynamicUids) -> Identified:
     """As whom `capability` runs for `caller` (a uid). Looks into the user database; may block. Raises IdentityError."""
     if capability.identity is Identity.DYNAMIC:
-        uid = uids.take()
+        uid = uids.take(run)
         return Identified(Account(uid, uid, ()), "aios-task", None, "/usr/sbin/nologin", dynamic=True)
     if capability.identity is Identity.NAMED:
         if capability.level < Level.HIGH or capability.user is None:

@@ -78,7 +78,7 @@ async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
         _log.warning("This kernel's Landlock is off or too old: %s", landlock.missing())
     runs = RunDirectories(arguments.state, peer.pw_gid)
     runs.prepare()
-    uids = DynamicUids({record.uid for run in runs.runs() if (record := runs.read(run)) is not None})
+    uids = DynamicUids()
     passed = notify.passed()
     controls = {item.name: item.fd for item in passed if item.name.startswith("run-")}
     listeners = [socket.socket(fileno=item.fd) for item in passed if item.name not in controls]

@@ -149,6 +149,10 @@ class RunDirectories:
         except FileNotFoundError:
             return []
 
+    def seal(self, record: RunRecord) -> None:
+        """Take an ended run's scratch from its user, whose number another run may get. Raises OSError."""
+        os.chown(self.paths(record.run).scratch, 0, 0, follow_symlinks=False)
+
     def remove(self, run: str) -> None:
         """Delete a run's directory and scratch; blocks on the disk. Symbolic links in them are not followed."""
         paths = self.paths(run)

@@ -134,14 +134,14 @@ class Starter:
         if request.read_only:
             capability = identity.for_research(capability)
         try:
-            who = identity.identify(capability, request.uid, self._uids)
+            who = identity.identify(capability, request.uid, request.run, self._uids)
         except identity.IdentityError as error:
             raise Refusal(RefusalCode.LAUNCH, str(error)) from None
         try:
             return await self._start_as(who, capability, argv, request, boot_id)
         except BaseException:
             if who.dynamic:
-                self._uids.give_back(who.account.uid)
+                self._uids.give_back(who.account.uid, request.run)
             raise
 
     async def _start_as(

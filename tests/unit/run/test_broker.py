@@ -60,6 +60,7 @@ class Launcher:
         self.capabilities.mkdir()
         self.address = state / "launcher.sock"
         self.ended: list[tuple[str, str]] = []
+        self.users = DYNAMIC_COUNT
 
     def install(self, name: str, argv: list[str], level: str = "public") -> None:
         text = MANIFEST.format(id=name, level=level, exec=json.dumps(argv))
@@ -68,7 +69,7 @@ class Launcher:
     @asynccontextmanager
     async def serve(self, peer: int = 0) -> AsyncIterator[LauncherClient]:
         spawned = spawn()
-        uids = DynamicUids({record.uid for run in self.runs.runs() if (record := self.runs.read(run)) is not None})
+        uids = DynamicUids(self.users)
         broker = Broker(peer, self.runs, uids)
         units = Units(self.systemd, fake_variant, broker.scope_ended)
         await units.start()
@@ -108,8 +109,8 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def finish(client: LauncherClient, launcher: Launcher, wanted: StartRequest) -> str:
-    """Start, go, wait, and the program's output; the run is removed."""
+async def finish(client: LauncherClient, launcher: Launcher, wanted: StartRequest, *, remove: bool = True) -> str:
+    """Start, go, wait, and the program's output; the run is removed, or else has ended."""
     run = await client.start(wanted)
     channel = ControlChannel(run.control)
     await channel.send("go", {"arguments": {}, "task_id": wanted.task, "attempt": 1, "metadata": {}})
@@ -118,7 +119,8 @@ async def finish(client: LauncherClient, launcher: Launcher, wanted: StartReques
     channel.close()
     output = launcher.runs.paths(wanted.run).stdout.read_text()
     launcher.systemd.end(run.unit, "success")
-    await client.remove(wanted.run)
+    if remove:
+        await client.remove(wanted.run)
     return output
 
 
@@ -207,6 +209,62 @@ def test_dynamic_users_differ_while_they_run(launcher: Launcher) -> None:
             uids = {int(output) for output in outputs}
             assert len(uids) == 4
             assert all(DYNAMIC_FIRST <= uid < DYNAMIC_FIRST + DYNAMIC_COUNT for uid in uids)
+
+    asyncio.run(scenario())
+
+
+def test_a_dynamic_user_is_given_back_when_the_run_has_ended_and_not_when_it_is_removed(launcher: Launcher) -> None:
+    launcher.users = 2
+    launcher.install("test.id", [PYTHON, "-I", "-S", "-c", "import os; print(os.getuid())"])
+    launcher.install("test.true", ["/bin/true"])
+
+    async def scenario() -> None:
+        async with launcher.serve() as client:
+            waiting = await client.start(request("test.true"))
+            kept = [request("test.id") for _ in range(3)]
+            users = [int(await finish(client, launcher, wanted, remove=False)) for wanted in kept]
+            assert len(set(users)) == 1  # the other is taken
+            for wanted in kept:  # whoever gets the number does not get the files
+                scratch = launcher.runs.paths(wanted.run).scratch.stat()
+                assert (scratch.st_uid, scratch.st_gid, scratch.st_mode & 0o777) == (0, 0, 0o700)
+            second = await client.start(request("test.true"))
+            for wanted in kept:  # an old run does not give back what another has by now
+                await client.remove(wanted.run)
+            with pytest.raises(LauncherError, match="all 2 dynamic users are in use"):
+                await client.start(request("test.true"))
+            for run in (waiting, second):
+                run.control.close()
+                os.close(run.pidfd)
+                await client.stop(run.run)
+
+    asyncio.run(scenario())
+
+
+def test_a_new_launcher_counts_the_dynamic_users_of_runs_that_live(launcher: Launcher) -> None:
+    launcher.users = 2
+    launcher.install("test.id", [PYTHON, "-I", "-S", "-c", "import os; print(os.getuid())"])
+    launcher.install("test.true", ["/bin/true"])
+
+    async def scenario() -> None:
+        async with launcher.serve() as client:
+            living = await client.start(request("test.true"))
+            user = launcher.runs.paths(living.run).scratch.stat().st_uid
+            ended = await client.start(request("test.true"))
+            ended.control.close()
+        await wait_pidfd(ended.pidfd)  # nobody has the other end of its control socket any more
+        os.close(ended.pidfd)
+        launcher.systemd.units.pop(ended.unit)
+        launcher.address.unlink()
+        async with launcher.serve() as client:
+            assert launcher.runs.paths(ended.run).scratch.stat().st_uid == 0
+            assert int(await finish(client, launcher, request("test.id"))) != user
+            second = await client.start(request("test.true"))
+            with pytest.raises(LauncherError, match="all 2 dynamic users are in use"):
+                await client.start(request("test.true"))
+            for run in (living, second):
+                run.control.close()
+                os.close(run.pidfd)
+                await client.stop(run.run)
 
     asyncio.run(scenario())
 
@@ -314,11 +372,15 @@ def test_operations_on_what_is_not_there(launcher: Launcher) -> None:
 
 
 def test_dynamic_users_run_out_instead_of_being_shared() -> None:
-    uids = DynamicUids({DYNAMIC_FIRST + 1, 1000})
-    taken = {uids.take() for _ in range(DYNAMIC_COUNT - 1)}
+    uids = DynamicUids()
+    uids.adopt({"run-old": DYNAMIC_FIRST + 1, "run-of-a-caller": 1000})
+    taken = {uids.take(f"run-{number}") for number in range(DYNAMIC_COUNT - 1)}
     assert len(taken) == DYNAMIC_COUNT - 1
     assert DYNAMIC_FIRST + 1 not in taken
     with pytest.raises(IdentityError):
-        uids.take()
-    uids.give_back(DYNAMIC_FIRST + 7)
-    assert uids.take() == DYNAMIC_FIRST + 7
+        uids.take("run-new")
+    uids.give_back(DYNAMIC_FIRST + 1, "run-other")
+    with pytest.raises(IdentityError):
+        uids.take("run-new")
+    uids.give_back(DYNAMIC_FIRST + 1, "run-old")
+    assert uids.take("run-new") == DYNAMIC_FIRST + 1
