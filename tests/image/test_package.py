@@ -1,0 +1,210 @@
+"""The Debian package, as dpkg handles it on real systemd: built twice alike, installed, upgraded under a task, removed, purged."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd import __version__
+from tests import prerequisites
+from tests.rig import host
+from tests.rig.container import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGING = host.CHECKOUT / "packaging"
+MANAGER = ("org.aios.TaskManager", "/org/aios/TaskManager", "org.aios.TaskManager1")
+UNITS = ("aiosd.service", "aiosd.socket", "aiosd-lines.socket", "aios-launcher.socket")
+NEXT = f"{__version__}+next"
+#: exit status of packaging/tools where the tools cannot be had
+EX_UNAVAILABLE = 69
+COUNTER = """\
+id = "test.count"
+title = "Count"
+description = "Counts for a while, one line a tenth of a second."
+level = "low"
+exec = ["/bin/sh", "-c", "i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo $i; sleep 0.1; done"]
+"""
+
+
+def build(source: Path, directory: Path, *options: str) -> Path:
+    """The package of a source tree; where it is."""
+    command = [str(source / "packaging/build"), *options, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == EX_UNAVAILABLE:
+        prerequisites.missing(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "lintian has nothing to say"
+    [package] = directory.glob("*.deb")
+    return package
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What git knows of this checkout, as it is now: a working tree may change while the tests run."""
+    directory = tmp_path_factory.mktemp("source")
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=host.CHECKOUT, capture_output=True, text=True, check=True)
+    for name in filter(None, names.stdout.split("\0")):
+        if (file := host.CHECKOUT / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, directory / name)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def package(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of this checkout, judged by lintian."""
+    return build(source, tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="session")
+def next_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same files as a higher version."""
+    tree = tmp_path_factory.mktemp("next") / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {__version__}\n", f"Version: {NEXT}\n"))
+    built = tree.with_name("next.deb")
+    pack = ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(tree), str(built)]
+    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
+    return built
+
+
+@pytest.fixture(scope="module")
+def bare(package: Path, next_package: Path) -> Iterator[Container]:
+    """A Debian without the product; the packages are in /debs."""
+    binds = {package.parent: "/debs", next_package.parent: "/next", PACKAGING / "debian": "/debian"}
+    try:
+        booted = Container.boot(f"package-{os.getpid()}", bind=binds, owned=True)
+    except host.Unavailable as error:
+        prerequisites.missing(str(error))
+    try:
+        yield booted
+    finally:
+        booted.stop()
+
+
+def listing(package: Path) -> dict[str, str]:
+    """File name -> mode, without directories."""
+    lines = subprocess.run(["dpkg-deb", "-c", str(package)], capture_output=True, text=True, check=True).stdout
+    fields = [line.split(maxsplit=5) for line in lines.splitlines()]
+    return {row[5].removeprefix("."): row[0] for row in fields if not row[0].startswith("d")}
+
+
+def snapshot(box: Container) -> set[str]:
+    """Every file of the system that a package may have to do with."""
+    names = box.sh("find /etc /usr /var /opt /srv /run/aios /run/systemd/system -xdev 2>/dev/null || :").splitlines()
+    # what dpkg and the journal keep of everything they have ever seen
+    own = re.compile(r"/var/(lib/dpkg|cache/(apt|debconf|ldconfig|private)|log|tmp|lib/(systemd|dbus))(/|$)|/etc/.*-$")
+    return {name for name in names if not own.match(name)}
+
+
+def call(box: Container, method: str, *arguments: str, user: str = "root") -> list[object]:
+    """A method of the manager, called with busctl."""
+    words = ("busctl", "--json=short", "call", *MANAGER, method, *arguments)
+    data: list[object] = json.loads(box.run(*words, user=user).stdout)["data"]
+    return data
+
+
+def test_versions_agree(package: Path) -> None:
+    assert package.name == f"aiosd_{__version__}_all.deb"
+
+
+def test_depends_on_what_the_project_says() -> None:
+    project = tomllib.loads((host.CHECKOUT / "pyproject.toml").read_text())["project"]
+    wanted = {f"python3-{name}" for name in (re.split(r"[>=]", need)[0] for need in project["dependencies"])}
+    control = (PACKAGING / "debian/control").read_text()
+    assert set(re.findall(r"^ (python3-[a-z0-9-]+) \(", control, re.MULTILINE)) == wanted
+
+
+def test_the_same_bytes_again(source: Path, package: Path, tmp_path: Path) -> None:
+    assert filecmp.cmp(build(source, tmp_path, "--unjudged"), package, shallow=False)
+
+
+def test_holds_what_the_layout_says(source: Path, package: Path, tmp_path: Path) -> None:
+    staged = tmp_path / "root"
+    subprocess.run([sys.executable, str(source / "packaging/install"), "--root", str(staged)], check=True)
+    laid_out = {f"/{file.relative_to(staged)}" for file in staged.rglob("*") if file.is_file()}
+    pages = {f"/usr/share/man/man{file.stem[-1]}/{file.stem}.gz" for file in (source / "docs/man").glob("*.md")}
+    documents = {f"/usr/share/doc/aiosd/{name}" for name in ("changelog.gz", "copyright")}
+    documents.add("/usr/share/lintian/overrides/aiosd")
+    assert set(listing(package)) == laid_out | pages | documents
+
+
+def test_no_file_is_more_than_it_has_to_be(package: Path) -> None:
+    programs = {"/usr/bin/aiosctl", "/usr/bin/aios-task", "/usr/libexec/aios/aiosd", "/usr/libexec/aios/aios-launcher"}
+    odd = {
+        name: mode
+        for name, mode in listing(package).items()
+        if mode != ("-rwxr-xr-x" if name in programs else "-rw-r--r--")
+    }
+    assert odd == {}
+
+
+def test_life_of_the_package(bare: Container) -> None:
+    """One story, as each chapter needs the one before it."""
+    before = snapshot(bare)
+
+    bare.run("dpkg", "-i", f"/debs/aiosd_{__version__}_all.deb", timeout=120)
+    assert bare.run("systemctl", "is-active", *UNITS).stdout.split() == ["active"] * len(UNITS)
+    assert bare.run("systemctl", "is-enabled", *UNITS).stdout.split() == ["enabled"] * len(UNITS)
+    assert _missed(bare) == []
+    told = bare.run("sh", "/debian/tests/busctl", check=False, timeout=120)
+    assert (told.returncode, told.stdout[:5]) == (0, "PASS "), told.stdout + told.stderr
+
+    _upgrade_under_a_task(bare)
+
+    tasks = _tasks(bare)
+    bare.run("dpkg", "-r", "aiosd", timeout=120)
+    assert bare.sh("systemctl list-units --no-legend --plain 'aios*' | cut -d' ' -f1") == ""
+    assert bare.run("busctl", "status", MANAGER[0], check=False).returncode != 0
+    bare.run("test", "-e", "/var/lib/aiosd")
+
+    bare.run("dpkg", "-i", "/next/next.deb", timeout=120)
+    assert _tasks(bare) == tasks, "removed and installed again: the history is there"
+
+    bare.run("dpkg", "-P", "aiosd", timeout=120)
+    assert snapshot(bare) - before == set()
+    assert bare.run("systemctl", "--failed", "--no-legend").stdout == ""
+    bare.run("getent", "passwd", "aiosd")  # on purpose, see aiosd.postrm
+
+
+def _missed(box: Container) -> list[str]:
+    """What dpkg misses or finds changed, but for the pages and documents that this small system leaves out."""
+    found = [line.split()[-1] for line in box.run("dpkg", "--verify", "aiosd", check=False).stdout.splitlines()]
+    return [name for name in found if not name.startswith(("/usr/share/man/", "/usr/share/doc/"))]
+
+
+def _tasks(box: Container) -> list[object]:
+    """Ids and states of every task, as root sees them."""
+    [rows, *_] = call(box, "ListHistory", "a{sv}", "1", "limit", "u", "100")
+    assert isinstance(rows, list)
+    return sorted((row[0], row[3]) for row in rows)
+
+
+def _upgrade_under_a_task(box: Container) -> None:
+    """dpkg replaces the product while a task counts; the task notices nothing, and its end is known."""
+    box.write("/etc/aios/capabilities.d/test.count.toml", COUNTER)
+    box.run("systemctl", "reload", "aiosd.service")
+    task, path = call(box, "CreateTask", "ssa{sv}", "test.count", "", "0", user="alice")
+    pid = box.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout
+    # somebody who waits on the socket while the daemon is away is served by the next one
+    box.run("dpkg", "-i", "/next/next.deb", timeout=120)
+    assert box.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout != pid, "the new version runs"
+    assert box.run("dpkg-query", "-W", "-f", "${Version}", "aiosd").stdout == NEXT
+    wait = ("busctl", "--json=short", "--timeout=60", "call", MANAGER[0], str(path), f"{MANAGER[2]}.Task", "Wait")
+    status, ended = json.loads(box.run(*wait, "a{sv}", "0", user="alice").stdout)["data"]
+    assert status == "completed", ended
+    shown = box.run("aiosctl", "logs", str(task), user="alice").stdout
+    assert shown.split() == [str(number) for number in range(1, 151)], "it ran once, whole"
