@@ -67,8 +67,7 @@ class Manager:
     """What the doors talk to (their `Core`)."""
 
     def __init__(self, hub: EventHub, groups: Sequence[Handlers], rates: Rates | None = None) -> None:
-        """`rates`: what one user may ask for; no limit without. Raises ValueError when handlers and table do not match.
-        """
+        """`rates`: what one user may ask for. Raises ValueError when handlers and table do not match."""
         self._hub = hub
         self._rates = rates
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
