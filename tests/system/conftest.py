@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.bus.connection import Variant
+from tests.system.busctl import Busctl
 from tests.system.caller import Refused, connected
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ def alice_at_seat(equipped: Container) -> Iterator[Caller]:
     """The user in a local, active session."""
     with connected(equipped, "alice", seat="seat0") as caller:
         yield caller
+
+
+@pytest.fixture(scope="session")
+def busctl(equipped: Container) -> Busctl:
+    """busctl(1) as alice."""
+    return Busctl(equipped, "alice")
+
+
+@pytest.fixture(scope="session")
+def as_root(equipped: Container) -> Busctl:
+    """busctl(1) as root."""
+    return Busctl(equipped, "root")
 
 
 def cursor(box: Container) -> str:

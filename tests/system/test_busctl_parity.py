@@ -1,8 +1,8 @@
 """Proves that busctl(1) alone does everything that aiosctl does, and sees exactly what the XML files say.
 
-Every verb of aiosctl has its row in `DONE_BY`, with the test here that does it; a verb without one fails. What busctl
-cannot print is the content behind a descriptor: it prints where that is and how large. An administrator reads it there,
-and everyone reads a task's output with journalctl(1), under the task's unit, which is a property.
+Every verb of aiosctl has its row in `DONE_BY`, with the test that does it, here or in `test_busctl_control.py`; a verb
+without one fails. What busctl cannot print is the content behind a descriptor: it prints where that is and how large.
+An administrator reads it there, and everyone reads a task's output with journalctl(1), under its unit, a property.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import pytest
 
 from aiosd.cli.main import VERBS
 from tests.rig import host
+from tests.system import test_busctl_control
+from tests.system.busctl import APPROVAL, LONG, SERVICE, SESSION, approval_of
 from tests.system.caller import MANAGER, MANAGER_PATH, TASK, connected, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aiosd.model.jsontext import JsonValue
     from tests.rig.container import Container
-
-SERVICE = "org.aios.TaskManager"
-LONG = '{"seconds": 300}'
+    from tests.system.busctl import Busctl
 
 DONE_BY = {
     "run": "test_create_and_wait",
@@ -44,75 +43,29 @@ DONE_BY = {
     "answer": "test_answer",
     "capability": "test_capabilities",
     "artifact": "test_artifacts",
+    "auth": "test_authenticate",
+    "approve": "test_approve",
+    "grant": "test_grants",
+    "policy": "test_explain",
+    "audit": "test_audit",
+    "kill-all": "test_emergency",
+    "drain": "test_drain",
+    "webhook": "test_webhooks",
+    "session": "test_session_plan_and_tree",
+    "plan": "test_session_plan_and_tree",
+    "tree": "test_session_plan_and_tree",
     "status": "test_status_and_top",
     "top": "test_status_and_top",
     "reload": "test_reload",
     "completion": "",  # a text of aiosctl's own, about itself
+    "state": "",  # works on the database's file, also when there is no daemon
+    "rpc": "",  # is a client of the other door
 }
-
-
-class Busctl:
-    """busctl(1) as a user, asked to print JSON."""
-
-    def __init__(self, box: Container, user: str) -> None:
-        self.box = box
-        self.user = user
-
-    def call(self, path: str, interface: str, member: str, signature: str = "", *words: str) -> list[JsonValue]:
-        """The answer's values."""
-        signed = [signature] if signature else []
-        shown = self.box.run(
-            "busctl", "--json=short", "call", SERVICE, path, interface, member, *signed, *words, user=self.user
-        ).stdout
-        if not shown.strip():
-            return []
-        data = json.loads(shown)["data"]
-        assert isinstance(data, list)
-        return data
-
-    def manager(self, member: str, signature: str = "", *words: str) -> list[JsonValue]:
-        """Call a method of the manager."""
-        return self.call(MANAGER_PATH, MANAGER, member, signature, *words)
-
-    def task(self, task_id: str, member: str, signature: str = "", *words: str) -> list[JsonValue]:
-        """Call a method of a task's object."""
-        return self.call(path_of(task_id), TASK, member, signature, *words)
-
-    def property(self, path: str, interface: str, name: str) -> JsonValue:
-        """One property."""
-        shown = self.box.run("busctl", "--json=short", "get-property", SERVICE, path, interface, name, user=self.user)
-        value: JsonValue = json.loads(shown.stdout)["data"]
-        return value
-
-    def create(self, capability: str, arguments: str, *options: str) -> str:
-        """A new task's id; options are a{sv} in busctl's words."""
-        return str(self.manager("CreateTask", "ssa{sv}", capability, arguments, *(options or ("0",)))[0])
-
-    def until(self, task_id: str, status: str) -> None:
-        """Wait until the task is in that status and, when that is working, its program runs."""
-        deadline = time.monotonic() + 20
-        wanted = (status, "running" if status == "working" else status)
-        path = path_of(task_id)
-        while (found := (self.property(path, TASK, "Status"), self.property(path, TASK, "Phase"))) != wanted:
-            assert time.monotonic() < deadline, f"{found}, not {wanted}"
-            time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def busctl(equipped: Container) -> Busctl:
-    """As alice."""
-    return Busctl(equipped, "alice")
-
-
-@pytest.fixture(scope="module")
-def as_root(equipped: Container) -> Busctl:
-    """As root."""
-    return Busctl(equipped, "root")
 
 
 def test_every_verb_is_done_here() -> None:
     assert set(DONE_BY) == set(VERBS)
-    assert {name for name in DONE_BY.values() if name} <= set(globals())
+    assert {name for name in DONE_BY.values() if name} <= {*globals(), *vars(test_busctl_control)}
 
 
 def test_create_and_wait(busctl: Busctl) -> None:
@@ -281,10 +234,21 @@ def _declared(path: Path) -> set[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("interface", [MANAGER, TASK])
-def test_introspection_is_the_xml_file(interface: str, busctl: Busctl, equipped: Container) -> None:
-    path = MANAGER_PATH if interface == MANAGER else path_of(busctl.create("test.sleep", '{"seconds": 0}'))
-    shown = equipped.run("busctl", "--no-legend", "introspect", SERVICE, path, interface, user="alice").stdout
+def _example(interface: str, busctl: Busctl, as_root: Busctl) -> tuple[Busctl, str]:
+    """Whose and where there is an object with that interface."""
+    if interface == MANAGER:
+        return busctl, MANAGER_PATH
+    if interface == SESSION:
+        return busctl, str(busctl.manager("CreateSession", "sa{sv}", "Mine", "0")[1])
+    if interface == TASK:
+        return busctl, path_of(busctl.create("test.sleep", '{"seconds": 0}'))
+    return as_root, approval_of(as_root, as_root.create("test.critical", '{"name": "root"}'))
+
+
+@pytest.mark.parametrize("interface", [MANAGER, TASK, SESSION, APPROVAL])
+def test_introspection_is_the_xml_file(interface: str, busctl: Busctl, as_root: Busctl, equipped: Container) -> None:
+    whose, path = _example(interface, busctl, as_root)
+    shown = equipped.run("busctl", "--no-legend", "introspect", SERVICE, path, interface, user=whose.user).stdout
     members = {tuple(line.split()[:3]) for line in shown.splitlines()}
     declared = _declared(host.CHECKOUT / f"dbus/{interface}.xml")
     assert {(name.removeprefix("."), kind, signature) for name, kind, signature in members} == declared
