@@ -55,11 +55,11 @@ def from_words(words: Iterable[str], schema: JsonObject) -> dict[str, JsonValue]
             result[key] = _raw(key, text)
             continue
         spec = _property(schema, key)
-        items = _array_items(spec, schema)
+        items = array_items(spec, schema)
         if items is None:
-            result[key] = _convert(key, text, spec, schema)
+            result[key] = convert(key, text, spec, schema)
         else:
-            collected.setdefault(key, []).append(_convert(key, text, items, schema))
+            collected.setdefault(key, []).append(convert(key, text, items, schema))
     for key in collected.keys() & result.keys():
         die(f"{key} is given both as {key}= and as {key}:=", status=ExitStatus.USAGE)
     return {**result, **collected}
@@ -73,21 +73,22 @@ def _raw(key: str, text: str) -> JsonValue:
 
 
 def _property(schema: JsonObject, key: str) -> JsonObject:
-    properties = _object(_resolve(schema, schema).get("properties"))
+    properties = _object(resolve(schema, schema).get("properties"))
     if key in properties:
-        return _resolve(_object(properties[key]), schema)
+        return resolve(_object(properties[key]), schema)
     extra = schema.get("additionalProperties")
     if extra is False:
         known = ", ".join(sorted(properties)) or "none"
         die(f"{key}: there is no such argument", hint=f"there are: {known}", status=ExitStatus.USAGE)
-    return _resolve(_object(extra), schema)
+    return resolve(_object(extra), schema)
 
 
 def _object(value: object) -> JsonObject:
     return value if isinstance(value, Mapping) else {}
 
 
-def _resolve(spec: JsonObject, root: JsonObject) -> JsonObject:
+def resolve(spec: JsonObject, root: JsonObject) -> JsonObject:
+    """The schema that `spec` is or refers to (`$ref` inside `root`)."""
     for _ in range(_MAX_REFERENCES):
         reference = spec.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -99,39 +100,42 @@ def _resolve(spec: JsonObject, root: JsonObject) -> JsonObject:
     return {}
 
 
-def _alternatives(spec: JsonObject, root: JsonObject) -> list[JsonObject]:
+def alternatives(spec: JsonObject, root: JsonObject) -> list[JsonObject]:
+    """What `anyOf` or `oneOf` allow; the schema itself when it has neither."""
     for word in ("anyOf", "oneOf"):
         choices = spec.get(word)
         if isinstance(choices, list):
-            return [_resolve(_object(choice), root) for choice in choices]
+            return [resolve(_object(choice), root) for choice in choices]
     return [spec]
 
 
-def _types(spec: JsonObject) -> list[str]:
+def types(spec: JsonObject) -> list[str]:
+    """The type names of a schema."""
     kind = spec.get("type")
     if isinstance(kind, str):
         return [kind]
     return [name for name in kind if isinstance(name, str)] if isinstance(kind, list) else []
 
 
-def _array_items(spec: JsonObject, root: JsonObject) -> JsonObject | None:
+def array_items(spec: JsonObject, root: JsonObject) -> JsonObject | None:
     """The schema of the elements when the key's values are arrays."""
-    for choice in _alternatives(spec, root):
-        if "array" in _types(choice):
-            return _resolve(_object(choice.get("items")), root)
+    for choice in alternatives(spec, root):
+        if "array" in types(choice):
+            return resolve(_object(choice.get("items")), root)
     return None
 
 
-def _convert(key: str, text: str, spec: JsonObject, root: JsonObject) -> JsonValue:
-    choices = _alternatives(spec, root)
+def convert(key: str, text: str, spec: JsonObject, root: JsonObject) -> JsonValue:
+    """The value that a text spells for a schema; dies when it spells none. `key`: for the message."""
+    choices = alternatives(spec, root)
     # A text fits nearly everything, so it is tried last.
-    candidates = sorted({name for choice in choices for name in _types(choice)}, key=_PRECEDENCE.index)
-    listed = [value for choice in choices for value in _listed(choice)]
+    candidates = sorted({name for choice in choices for name in types(choice)}, key=_PRECEDENCE.index)
+    named = [value for choice in choices for value in listed(choice)]
     if not candidates:
-        return next((value for value in listed if _spelling(value) == text), text)
+        return next((value for value in named if _spelling(value) == text), text)
     for name in candidates:
         value = _typed(name, text)
-        if isinstance(value, _Typed) and (not listed or value.value in listed or len(candidates) == 1):
+        if isinstance(value, _Typed) and (not named or value.value in named or len(candidates) == 1):
             return value.value
     wanted = _ARTICLES[candidates[0]] if len(candidates) == 1 else "any of " + ", ".join(candidates)
     die(
@@ -141,7 +145,8 @@ def _convert(key: str, text: str, spec: JsonObject, root: JsonObject) -> JsonVal
     )
 
 
-def _listed(spec: JsonObject) -> list[JsonValue]:
+def listed(spec: JsonObject) -> list[JsonValue]:
+    """The values that `enum` or `const` name."""
     values = spec.get("enum")
     if isinstance(values, list):
         return list(values)

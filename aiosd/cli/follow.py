@@ -14,6 +14,7 @@ from aiosd.cli.logs import LogPump
 
 if TYPE_CHECKING:
     import asyncio
+    from contextlib import AbstractContextManager
 
     from aiosd.cli.client import TaskManagerClient
     from aiosd.cli.values import TaskEvent
@@ -40,6 +41,22 @@ class View(Protocol):
 
     def note(self, text: str) -> None:
         """Something that the person should know."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Make room at the bottom of the terminal while this lasts: a person is being asked."""
+
+
+class Asker(Protocol):
+    """Who asks the person what the task wants to know (`asking.Questions`)."""
+
+    def take(self, event: TaskEvent) -> bool:
+        """Whether this event is seen to by the asker, so that the view says nothing about it."""
+
+    def look(self, task: JsonObject) -> None:
+        """The whole task: it may be asking already."""
+
+    async def run(self) -> None:
+        """Ask, for ever."""
 
 
 class Patience:
@@ -84,26 +101,39 @@ async def until_final(client: TaskManagerClient, task_id: str) -> JsonObject:
             await patience.after(failure)
 
 
-async def follow(client: TaskManagerClient, task_id: str, view: View, *, output: bool) -> JsonObject:
-    """Show the task until it is final. `output`: what its program writes, too."""
+async def follow(
+    client: TaskManagerClient, task_id: str, view: View, *, output: bool, asker: Asker | None = None
+) -> JsonObject:
+    """Show the task until it is final. `output`: what its program writes, too. `asker`: answers its questions here."""
     import asyncio
 
     ended = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         if output:
             group.create_task(_pump(client, task_id, view, ended))
-        task = await _show(client, task_id, view)
+        asking = None if asker is None else group.create_task(asker.run())
+        task = await _show(client, task_id, view, asker)
+        if asking is not None:
+            asking.cancel()
         ended.set()
     return task
 
 
-async def _show(client: TaskManagerClient, task_id: str, view: View) -> JsonObject:
+async def _show(client: TaskManagerClient, task_id: str, view: View, asker: Asker | None) -> JsonObject:
     patience = Patience(view)
+
+    def on_event(event: TaskEvent) -> None:
+        if asker is None or not asker.take(event):
+            view.event(event)
+
     while True:
         patience.asking()
         try:
-            async with client.events(task_id, (), view.event):
-                view.task(await client.get(task_id))  # after subscribing, so that nothing falls in between
+            async with client.events(task_id, (), on_event):
+                now = await client.get(task_id)  # after subscribing, so that nothing falls in between
+                view.task(now)
+                if asker is not None:
+                    asker.look(now)
                 return await client.wait(task_id)
         except Failure as failure:
             await patience.after(failure)

@@ -63,6 +63,15 @@ class LiveView:
         """A line above the bar."""
         self._print(text)
 
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Take the bar away for as long as this lasts."""
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
+
     def finish(self) -> None:
         """Print what has no newline yet."""
         for output in self._outputs.values():

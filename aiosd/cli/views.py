@@ -15,6 +15,7 @@ from aiosd.model.event import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from aiosd.cli.follow import View
     from aiosd.cli.session import Session
@@ -55,6 +56,10 @@ class JsonView:
 
     def note(self, text: str) -> None:
         """Nothing: notes are for people."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """There is no room to make."""
+        return contextlib.nullcontext()
 
 
 class Progress:
@@ -137,6 +142,10 @@ class PlainView:
     def note(self, text: str) -> None:
         """A line on stderr."""
         self._session.note(text)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """There is no room to make: lines come one after the other."""
+        return contextlib.nullcontext()
 
     def finish(self) -> None:
         """Let out what was held back."""

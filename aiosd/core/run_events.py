@@ -126,6 +126,8 @@ def _question(transaction: Transaction, task: Task, payload: JsonObject) -> Json
         for name in ("interaction", "options", "schema", "timeout_ms")
         if payload.get(name) is not None
     }
+    if payload.get("secret") is True:
+        question["secret"] = True
     question["interaction"] = _interaction_number(payload)
     question["prompt"] = clean_text(payload.get("prompt")) or ""
     asked = question.get("schema")

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @options.common
 @options.pass_session
 def command(session: Session, *, task: str, words: tuple[str, ...], arguments: str) -> None:
-    """Answer the question of a task that waits for input; 'aiosctl show TASK' shows it."""
-    if bool(words) == bool(arguments):
+    """Answer the question of a task that waits for input: in a form, or with KEY=VALUE words or JSON."""
+    if (words and arguments) or not (words or arguments or session.can_ask):
         die("The answer is either KEY=VALUE words or one JSON object", status=ExitStatus.USAGE)
-    session.run(_answer(session, task, words, arguments))
+    session.run(_answer(session, task, words, arguments) if words or arguments else _ask(session, task))
 
 
 async def _answer(session: Session, word: str, words: tuple[str, ...], json_text: str) -> None:
@@ -42,6 +42,23 @@ async def _answer(session: Session, word: str, words: tuple[str, ...], json_text
         await client.answer(task_id, given)
     if session.json:
         session.emit({"task_id": task_id})
+    session.note(f"{task_id} answered")
+
+
+async def _ask(session: Session, word: str) -> None:
+    from aiosd.cli.form import answer
+    from aiosd.cli.keyboard import Keyboard
+
+    async with session.connect() as client:
+        task_id = await resolve(client, word)
+        question = object_at(await client.get(task_id), "question")
+        if not question:
+            die(f"{task_id} asks nothing", hint=f"'aiosctl show {task_id}' tells its state", status=ExitStatus.DATA)
+        with session.interruptible(f"{task_id} still waits for the answer."):
+            try:
+                await answer(session, client, Keyboard(), task_id, question)
+            except Keyboard.NoMore:
+                die("Nothing was answered", status=ExitStatus.TRY_AGAIN)
     session.note(f"{task_id} answered")
 
 

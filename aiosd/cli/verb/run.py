@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from aiosd.cli.client import Options, TaskManagerClient
+    from aiosd.cli.follow import Asker, View
     from aiosd.cli.options import F
     from aiosd.cli.session import Session
     from aiosd.model.jsontext import JsonObject
@@ -155,7 +156,8 @@ async def to_the_end(session: Session, client: TaskManagerClient, task_id: str, 
         if follow:
             with view_for(session) as view:
                 view.note(f"Task {task_id}")
-                task = await follow_task(client, task_id, view, output=True)
+                asker = _asker(session, client, task_id, view)
+                task = await follow_task(client, task_id, view, output=True, asker=asker)
         else:
             task = await until_final(client, task_id)
     if session.json:
@@ -165,3 +167,12 @@ async def to_the_end(session: Session, client: TaskManagerClient, task_id: str, 
         if object_at(task, "result"):
             session.emit(object_at(task, "result"), pretty=True)
     return of_task(task)
+
+
+def _asker(session: Session, client: TaskManagerClient, task_id: str, view: View) -> Asker | None:
+    """On a terminal, the task's questions are asked in place."""
+    if not session.can_ask:
+        return None
+    from aiosd.cli.asking import Questions
+
+    return Questions(session, client, task_id, view)

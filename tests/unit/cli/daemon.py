@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from aiosd.cli.client import MANAGER_PATH, Notice, Option, Reply, task_path
 from aiosd.cli.failure import of_dbus
-from aiosd.errors import ErrorKind
+from aiosd.core.control import check_answer
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import dump, parse_object
 from tests.unit.cli import contract
 
@@ -114,6 +115,14 @@ class Daemon:
         if self._changed is not None:
             self._changed.set()
 
+    async def becomes(self, task_id: str, status: str) -> None:
+        """Wait for a state."""
+        changed = asyncio.Event()
+        async with self.listen(("StateChanged",), lambda _: changed.set()):
+            while self.tasks[task_id]["status"] != status:
+                await changed.wait()
+                changed.clear()
+
     def break_waits(self) -> None:
         """Who waits is refused now, by `refusals`."""
         if self._changed is not None:
@@ -215,7 +224,13 @@ class Daemon:
         return Reply(())
 
     def _ProvideInput(self, task_id: str, given: str) -> Reply:
-        self.change(task_id, "working", answered=parse_object(given))
+        asked, answer = self.tasks[task_id].get("question"), parse_object(given)
+        if isinstance(asked, Mapping):
+            try:
+                check_answer(asked, answer)
+            except AiosError as error:
+                refuse(error.kind, error.text)
+        self.change(task_id, "working", answered=answer, question=None)
         return Reply(())
 
     def _Authenticate(self, task_id: str, _: int) -> Reply:

@@ -1,6 +1,6 @@
 """The daemon in memory on a real bus: `python -m tests.unit.cli.served FOLDER`; prints a line when it can be called.
 
-Its tasks live as their capability says: `files.checksum` as `life` below, `sleep.long` for ever.
+Its tasks live as their capability says: `files.checksum` as `life` below, `sleep.long` for ever, `ask.disk` asks first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,35 @@ from tests.unit.cli.daemon import ONE, Daemon
 
 if TYPE_CHECKING:
     from aiosd.cli.client import Argument
+    from aiosd.model.jsontext import JsonObject
+
+
+QUESTION: JsonObject = {
+    "interaction": 1,
+    "prompt": "Which\x1b[2J disk?",
+    "options": [{"id": "sda", "label": "The \x1b[31mold one"}, {"id": "sdb", "label": "The new one"}],
+    "schema": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["disk", "copies", "sure", "token"],
+        "properties": {
+            "disk": {"enum": ["sda", "sdb"], "title": "Disk"},
+            "copies": {"type": "integer", "minimum": 1},
+            "note": {"type": "string"},
+            "sure": {"type": "boolean"},
+            "token": {"type": "string", "format": "password"},
+        },
+    },
+}
+"""A field of every kind."""
+
+
+async def ask(daemon: Daemon, task_id: str) -> None:
+    """Asks, and ends with the answer as its result."""
+    daemon.change(task_id, "input_required", question=QUESTION)
+    daemon.event(task_id, "task.input_required", prompt=QUESTION["prompt"])
+    await daemon.becomes(task_id, "working")
+    daemon.change(task_id, "completed", result=daemon.tasks[task_id].get("answered", {}))
 
 
 async def life(daemon: Daemon, task_id: str) -> None:
@@ -26,6 +55,9 @@ async def life(daemon: Daemon, task_id: str) -> None:
     daemon.log(task_id, "stdout", b"")
     daemon.log(task_id, "stderr", b"")
     daemon.change(task_id, "working", attempt=1)
+    if daemon.tasks[task_id]["capability_id"] == "ask.disk":
+        await ask(daemon, task_id)
+        return
     if daemon.tasks[task_id]["capability_id"] == "sleep.long":
         return
     await asyncio.sleep(0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,6 +209,100 @@ def test_interrupt_on_a_terminal(served: Served) -> None:
     assert "Traceback" not in text
     assert "\x1b[?25h" in text, "the cursor is shown again"
     assert b'"status":"working"' in _run(served, "show", found[1], "--json").stdout
+
+
+FORM = (
+    (rb"1\) The old one", b""),
+    (rb"Disk \[1-2\]: ", b"3\n"),
+    (rb"wanted: a number from 1 to 2\r\n", b"2\n"),
+    (rb"copies: ", b"many\n"),
+    (rb"'many' is not an integer", b"0\n"),
+    (rb"note \[may stay empty\]: ", b"\n"),
+    (rb"sure \[y/n\]: ", b"perhaps\n"),
+    (rb"wanted: y or n", b"y\n"),
+    (rb"token \[not shown\]: ", b"hunter2\n"),
+    (rb"Invalid input: input/?\.?copies.*must be at least 1", b""),
+    (rb"(?s)at least 1.*Disk \[1-2\]: ", b"The old one\n"),
+    (rb"(?s)at least 1.*copies: ", b"2\n"),
+    (rb"(?s)at least 1.*note [^:]*: ", b"be quick\n"),
+    (rb"(?s)at least 1.*sure [^:]*: ", b"n\n"),
+    (rb"(?s)at least 1.*token [^:]*: ", b"hunter2\n"),
+)
+"""What is seen, and what is typed then: wrong answers are asked for again, and what the daemon refuses starts anew."""
+
+ANSWERED = {"disk": "sda", "copies": 2, "note": "be quick", "sure": False, "token": "hunter2"}
+
+
+def _fill(terminal: Terminal) -> None:
+    for sees, types in FORM:
+        terminal.read_until(sees)
+        os.write(terminal.master, types)
+
+
+def test_a_question_is_asked_in_place(served: Served) -> None:
+    with _terminal(served, "run", "ask.disk", "--follow") as terminal:
+        _fill(terminal)
+        assert terminal.ended() == 0
+    text = terminal.seen.decode()
+    assert "Which disk?" in text
+    assert "aiosctl answer" not in text
+    assert text.count("hunter2") == 1, "only in the result, never as it was typed"
+    assert json.loads(text[text.rindex("{") :].partition("}")[0] + "}") == ANSWERED
+
+
+def test_answer_is_a_form_on_a_terminal(served: Served) -> None:
+    task = _run(served, "run", "ask.disk").stdout.decode().strip()
+    with _terminal(served, "answer", task) as terminal:
+        _fill(terminal)
+        assert terminal.ended() == 0
+    assert f"{task} answered" in terminal.seen.decode()
+    assert b"hunter2" not in terminal.seen
+    assert json.loads(_run(served, "wait", task, "--json").stdout)["result"] == ANSWERED
+    with _terminal(served, "answer", task) as terminal:
+        assert terminal.ended() == 65
+    assert b"asks nothing" in terminal.seen
+
+
+def test_a_form_can_be_left_and_the_question_stays(served: Served) -> None:
+    with _terminal(served, "run", "ask.disk", "--follow") as terminal:
+        terminal.read_until(rb"Disk \[1-2\]: ")
+        os.write(terminal.master, b"\x04")
+        terminal.read_until(rb"Not answered; 'aiosctl answer task-\w+' does that")
+        found = re.search(rb"answer (task-\w+)", terminal.seen)
+        assert found
+        task = found[1].decode()
+        assert json.loads(_run(served, "show", task, "--json").stdout)["status"] == "input_required"
+        arguments = json.dumps(ANSWERED)
+        assert _run(served, "answer", task, "--json", arguments).returncode == 0
+        assert terminal.ended() == 0
+
+
+def test_a_question_that_somebody_else_answers_is_taken_back(served: Served) -> None:
+    with _terminal(served, "run", "ask.disk", "--follow") as terminal:
+        terminal.read_until(rb"Disk \[1-2\]: ")
+        found = re.search(rb"Task (task-\w+)", terminal.seen)
+        assert found
+        assert _run(served, "answer", found[1].decode(), "--json", json.dumps(ANSWERED)).returncode == 0
+        assert terminal.ended() == 0
+    assert b"no longer open" in terminal.seen
+
+
+def test_an_interrupted_secret_leaves_the_terminal_as_it_was(served: Served) -> None:
+    with _terminal(served, "run", "ask.disk", "--follow") as terminal:
+        for sees, types in ((rb"Disk[^:]*: ", b"1\n"), (rb"copies: ", b"1\n"), (rb"note[^:]*: ", b"\n"),
+                            (rb"sure[^:]*: ", b"y\n")):  # fmt: skip
+            terminal.read_until(sees)
+            os.write(terminal.master, types)
+        terminal.read_until(rb"token [^:]*: ")
+        assert not _echoes(terminal.master)
+        os.write(terminal.master, b"\x03")
+        terminal.read_until(rb"stops it")
+        assert _echoes(terminal.master)
+        assert terminal.ended() == 130
+
+
+def _echoes(terminal: int) -> bool:
+    return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
 
 
 def test_list_on_a_terminal(served: Served) -> None:
