@@ -91,7 +91,8 @@ def removable(db: Executor, ended_before: int, limit: int = 100) -> list[str]:
 def told_log_sizes(db: Executor, run: Run) -> dict[str, int]:
     """How much of each stream of this run its `task.log` events have told of, in bytes."""
     rows = db.execute(
-        "SELECT json_extract(payload, '$.stream'), max(json_extract(payload, '$.offset') + json_extract(payload, '$.size'))"
+        "SELECT json_extract(payload, '$.stream'),"
+        " max(json_extract(payload, '$.offset') + json_extract(payload, '$.size'))"
         " FROM events WHERE task_id = ? AND kind = 'task.log' AND time >= ?"
         " AND json_extract(payload, '$.stream') IS NOT NULL GROUP BY 1",
         (run.task_id, run.started_at),
