@@ -16,7 +16,7 @@ def missing(reason: str) -> NoReturn:
     """End the test because the machine lacks something: failed with CI=true, else skipped."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"missing in CI: {reason}", pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def require_program(name: str) -> str:
