@@ -20,6 +20,8 @@ from tests.rig.processes import Process
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CGROUP = "aiosd-rig-"
+
 
 @pytest.fixture(scope="module", params=list(Bus), ids=lambda bus: bus.value)
 def bare(request: pytest.FixtureRequest) -> Iterator[Container]:
@@ -33,10 +35,17 @@ def bare(request: pytest.FixtureRequest) -> Iterator[Container]:
 
 
 def _host_state() -> dict[str, list[str]]:
-    cgroups = [str(path) for top in host.cgroup_hierarchies() for path in top.glob("*/")]
+    """What a box could leave behind; other test runs on this machine have boxes, too."""
+    cgroups = [str(path) for top in host.cgroup_hierarchies() for path in top.glob("*/") if not _of_others(path.name)]
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     networks = [path.name for path in Path("/sys/class/net").iterdir()]
-    return {"cgroups": sorted(cgroups), "mounts": mounts, "networks": sorted(networks), "boxes": container.names()}
+    boxes = [name for name in container.names() if not _of_others(f"{CGROUP}{name}")]
+    return {"cgroups": sorted(cgroups), "mounts": mounts, "networks": sorted(networks), "boxes": boxes}
+
+
+def _of_others(name: str) -> bool:
+    """Whether a cgroup belongs to a box that this test run has not booted."""
+    return name.startswith(CGROUP) and str(os.getpid()) not in name.split("-")
 
 
 def test_the_host_is_left_as_it_was() -> None:

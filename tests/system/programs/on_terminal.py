@@ -9,9 +9,16 @@ import os
 import pty
 import select
 import sys
+import termios
 import time
 
 TIMEOUT = 30.0
+
+
+def reads_a_password(terminal: int) -> bool:
+    """Whether it shows nothing of what is typed; until it does, what is typed may be flushed away."""
+    return not termios.tcgetattr(terminal)[3] & termios.ECHO
+
 
 password, *command = sys.argv[1:]
 pid, terminal = pty.fork()
@@ -19,7 +26,10 @@ if pid == 0:
     os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
 shown, typed, deadline = b"", False, time.monotonic() + TIMEOUT
 while time.monotonic() < deadline:
-    if not select.select([terminal], [], [], 0.2)[0]:
+    if not typed and b"assword:" in shown and reads_a_password(terminal):
+        os.write(terminal, password.encode() + b"\n")
+        typed = True
+    if not select.select([terminal], [], [], 0.1)[0]:
         continue
     try:
         data = os.read(terminal, 4096)
@@ -28,8 +38,7 @@ while time.monotonic() < deadline:
     if not data:
         break
     shown += data
-    if not typed and b"assword:" in shown:
-        os.write(terminal, password.encode() + b"\n")
-        typed = True
+else:
+    os.close(terminal)  # which hangs up
 sys.stdout.write(shown.decode("utf-8", "replace").replace("\r\n", "\n"))
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
