@@ -1,1 +1,1 @@
-"""Proves that the Debian package installs, upgrades and removes cleanly, and that an image with it boots and rolls back."""
+"""Proves that the Debian package installs, upgrades and removes cleanly, and that an image with it boots and works."""
