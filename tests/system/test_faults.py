@@ -32,7 +32,7 @@ DROP_IN = "/run/systemd/system/aiosd.service.d"
 FINALS = ("completed", "failed", "canceled")
 STORAGE = 74
 """aiosctl's exit status when the store cannot be written (EX_IOERR)."""
-LOAD_SECONDS = 30.0
+LOAD_SECONDS = 12.0
 PATIENCE = 40.0
 
 

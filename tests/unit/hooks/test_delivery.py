@@ -274,7 +274,9 @@ def test_what_there_is_no_room_for_is_counted(tmp_path: Path, monkeypatch: pytes
     play(scenario())
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0x7f000001"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "[::1]", "[::ffff:127.0.0.1]", "0x7f000001"]
+)
 def test_nothing_is_connected_to_on_this_machine(tmp_path: Path, host: str) -> None:
     async def scenario() -> None:
         receiver = Receiver()

@@ -25,6 +25,8 @@ from tests.unit.reliability.invariants import check
 from tests.unit.reliability.scenarios import MANIFESTS, SCENARIOS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.unit.reliability.scenarios import Scenario
 
 
@@ -49,10 +51,14 @@ async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
 
 
 @pytest.fixture(autouse=True)
-def hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+def hushed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A dead daemon complains of its store; that it has to wait a second for a retry is not what is tested."""
     monkeypatch.setattr("aiosd.core.durable.STORE_RETRY", 0.01)
-    logging.getLogger("aiosd").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("aiosd")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 
 
 def leaf(error: BaseException) -> BaseException:

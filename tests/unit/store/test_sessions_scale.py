@@ -78,7 +78,7 @@ BOTH = (SessionStatus.ACTIVE, SessionStatus.CLOSED)
         (lambda db: tasks.children(db, "top", 10), 1500),
         (lambda db: tasks.roots_of_session(db, "ps-1", 10), 2500),
         (lambda db: tasks.held(db), 60),
-        (lambda db: candidates.waiting(db), 300),
+        (lambda db: candidates.waiting(db), 450),
         (lambda db: tasks.planned_of(db, 1000), 300),
         (lambda db: sessions.page(db, 1000, BOTH, limit=10), 2500),
         (lambda db: sessions.page(db, None, BOTH, before=500, limit=10), 2500),
