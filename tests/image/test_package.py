@@ -187,7 +187,6 @@ def _upgrade_under_a_task(box: Container) -> None:
     box.run("systemctl", "reload", "aiosd.service")
     task, path = call(box, "CreateTask", "ssa{sv}", "test.count", "", "0", user="alice")
     pid = box.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout
-    # somebody who waits on the socket while the daemon is away is served by the next one
     box.run("dpkg", "-i", "/next/next.deb", timeout=120)
     assert box.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout != pid, "the new version runs"
     assert box.run("dpkg-query", "-W", "-f", "${Version}", "aiosd").stdout == NEXT
