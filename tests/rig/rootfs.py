@@ -33,7 +33,7 @@ PACKAGES = (
     ),
     *("python3-sdnotify", "python3-click", "python3-rich", "python3-jsonschema"),
     # its unit tests run on those versions as well
-    *("python3-pytest", "python3-hypothesis", "python3-oauthlib"),
+    *("python3-pytest", "python3-pytest-xdist", "python3-hypothesis", "python3-oauthlib"),
     # the kernel of the other kind of box, built for this libc
     "user-mode-linux",
 )

@@ -33,7 +33,7 @@ def debian() -> Iterator[Container]:
 
 def test_on_debians_versions(debian: Container) -> None:
     environment = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis"}
-    command = "cd /src && exec python3 -m pytest -q --tb=short -m 'not quality' tests/unit tests/bus"
+    command = "cd /src && exec python3 -m pytest -q -n 3 --dist loadfile --tb=short -m 'not quality' tests/unit tests/bus"
     done = debian.run("sh", "-c", command, env=environment, check=False, timeout=TIMEOUT)
     shown = "\n".join(line[:200] for line in done.stdout.splitlines()[-150:])
     assert done.returncode == 0, shown
