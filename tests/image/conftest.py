@@ -1,4 +1,4 @@
-"""What the tests of package and image share: the package, built once of what git knows."""
+"""What the tests of package and image share: the package, built once."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def build(source: Path, directory: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What git knows of this checkout, as it is now: a working tree may change while the tests run."""
+    """What git knows or would know of this checkout, as it is now: a working tree may change while the tests run."""
     directory = tmp_path_factory.mktemp("source")
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=host.CHECKOUT, capture_output=True, text=True, check=True)
+    ask = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(ask, cwd=host.CHECKOUT, capture_output=True, text=True, check=True)
     for name in filter(None, names.stdout.split("\0")):
         if (file := host.CHECKOUT / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
