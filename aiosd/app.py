@@ -199,7 +199,9 @@ class Daemon:
         self._recovered.set()
         await services.emergency.enforce()
         await services.holding.recover()
-        await services.scheduler.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(services.recoverer.sweep())
+            group.create_task(services.scheduler.run())
 
     def _handle_signals(self, group: asyncio.TaskGroup, services: Services) -> None:
         loop = asyncio.get_running_loop()

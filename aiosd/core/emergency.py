@@ -146,7 +146,7 @@ class Emergency:
 
         while True:
             try:
-                rows = await self._launcher.list_runs()
+                rows = await self._launcher.list_runs(living=True)
             except LauncherError as error:
                 outcome.launcher = str(error)
                 await asyncio.sleep(LAUNCHER_RETRY)

@@ -31,6 +31,7 @@ from aiosd.run import records
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from aiosd.run.layout import RunPaths
 from aiosd.store import runs, tasks
+from aiosd.store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from aiosd.model.task import Run, Task
     from aiosd.run.client import AttachedRun, LauncherClient
     from aiosd.store.database import Database, Transaction
+
+STEP = 1000
+"""Runs looked up in one read."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +77,7 @@ class Recoverer:
 
     async def run(self) -> None:
         """Recover everything. Raises LauncherError when the launcher cannot be asked, StoreError likewise."""
-        listed = {one.run: one.active for one in await self._launcher.list_runs()}
+        listed = {one.run: one.active for one in await self._launcher.list_runs(living=True)}
         live = await self._database.read(runs.live)
         for run in live:
             watch = self._supervision.of_task(run.task_id)
@@ -81,6 +85,17 @@ class Recoverer:
                 await self._recover(run, listed)
         await self._end_forgotten()
         await self._remove_orphans(listed, {run.id for run in live})
+
+    async def sweep(self) -> None:
+        """Remove the directories of ended runs of which the store knows nothing: for after a `run`, beside serving.
+
+        There may be as many directories as finished tasks, and nobody is to wait for so many to be looked at.
+        """
+        try:
+            ended = {one.run: False for one in await self._launcher.list_runs() if not (one.active or one.pid)}
+            await self._remove_orphans(ended, set())
+        except (LauncherError, StoreError) as error:
+            _log.warning("Directories of forgotten runs are left to the next start: %s", error)
 
     async def _recover(self, run: Run, listed: Mapping[str, bool]) -> None:
         task = await self._database.read(lambda db: tasks.get(db, run.task_id))
@@ -165,8 +180,10 @@ class Recoverer:
 
     async def _remove_orphans(self, listed: Mapping[str, bool], live: set[str]) -> None:
         others = {run_id: active for run_id, active in listed.items() if run_id not in live}
-        known = {run_id: await self._database.read(partial(runs.get, run_id=run_id)) for run_id in others}
-        states = {run_id: run.state for run_id, run in known.items() if run is not None}
+        states: dict[str, RunState] = {}
+        for begin in range(0, len(others), STEP):
+            some = [*others][begin : begin + STEP]
+            states |= await self._database.read(partial(runs.states, run_ids=some))
         for run_id, action in plan_orphans(others, states, keep=frozenset(states)).items():
             _log.warning("%s belongs to no task that is known: %s", run_id, action)
             try:

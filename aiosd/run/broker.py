@@ -23,7 +23,7 @@ from aiosd.run.forkclient import ForkError
 from aiosd.run.identity import is_dynamic
 from aiosd.run.layout import unit_name
 from aiosd.run.packets import Packet, PacketError, PacketSocket
-from aiosd.run.protocol import VERSION, Op, Refusal, RefusalCode, text_of
+from aiosd.run.protocol import LIST_PAGE, VERSION, Op, Refusal, RefusalCode, text_of
 from aiosd.run.starting import read_request
 from aiosd.run.units import UnitError
 
@@ -154,12 +154,22 @@ class Broker:
         finally:
             self._slots.release()
         try:
-            await peer.send(answer, fds)
-        except (ConnectionError, PacketError) as error:
+            await self._deliver(peer, answer, fds)
+        except ConnectionError as error:
             _log.warning("an answer was not delivered: %s", error)
         finally:
             for fd in fds:
                 os.close(fd)
+
+    @staticmethod
+    async def _deliver(peer: PacketSocket, answer: JsonObject, fds: tuple[int, ...]) -> None:
+        """Whoever asks hears something, also when the answer is none that can be sent. Raises ConnectionError."""
+        try:
+            await peer.send(answer, fds)
+        except PacketError as error:
+            _log.error("an answer cannot be sent: %s", error)
+            message = f"the answer is {error}"
+            await peer.send({"id": answer["id"], "ok": False, "error": RefusalCode.LAUNCH, "message": message})
 
     async def _answer(self, body: JsonObject) -> Answer:
         try:
@@ -290,9 +300,13 @@ class Broker:
             raise Refusal(RefusalCode.GONE, "the run's supervisor is gone")
         return {"pid": record.pid, "unit": record.unit, "active": run in self._live}, (os.dup(control), pidfd)
 
-    async def _list(self, _body: JsonObject) -> Answer:
+    async def _list(self, body: JsonObject) -> Answer:
+        """A page of the runs after `after`; of those with a scope only, when `living` are asked for."""
+        after = text_of({"after": "", **body}, "after")
+        known = self._live if body.get("living") is True else {*self._runs.runs(), *self._live}
+        left = sorted(run for run in known if run > after)
         rows: list[JsonValue] = []
-        for run in sorted({*self._runs.runs(), *self._live}):
+        for run in left[:LIST_PAGE]:
             record = self._runs.read(run)
             pid = record.pid if record is not None and self._alive(record) else 0
             caller = -1 if record is None else record.caller
@@ -300,7 +314,7 @@ class Broker:
                 "run": run, "unit": unit_name(run), "active": run in self._live, "pid": pid, "caller": caller
             }  # fmt: skip
             rows.append(row)
-        return {"runs": rows}, ()
+        return {"runs": rows, "more": len(left) > LIST_PAGE}, ()
 
     async def _signal(self, body: JsonObject) -> Answer:
         name = text_of(body, "signal")

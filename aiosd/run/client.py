@@ -303,20 +303,17 @@ class LauncherClient:
         active = body.get("active") is True
         return AttachedRun(run, _number(body, "pid"), str(body["unit"]), active, control, packet.fds[1])
 
-    async def list_runs(self) -> list[RunInfo]:
-        """Every run that has a directory or a scope."""
-        rows = (await self._ask(Op.LIST, {})).body.get("runs")
-        return [
-            RunInfo(
-                str(row["run"]),
-                str(row["unit"]),
-                row.get("active") is True,
-                _number(row, "pid"),
-                _number(row, "caller"),
-            )
-            for row in (rows if isinstance(rows, list) else [])
-            if isinstance(row, Mapping)
-        ]
+    async def list_runs(self, *, living: bool = False) -> list[RunInfo]:
+        """Every run that has a directory or a scope, by id. `living`: only those with a scope, which are few."""
+        found: list[RunInfo] = []
+        more = True
+        while more:
+            after = found[-1].run if found else ""
+            body = (await self._ask(Op.LIST, {"after": after, "living": living})).body
+            page = _rows(body)
+            found += page
+            more = bool(page) and body.get("more") is True
+        return found
 
     async def signal(self, run: str, name: str) -> None:
         """Signal (`SIGTERM` …) every process of the run's scope."""
@@ -347,6 +344,17 @@ def _checked(packet: Packet, fds: int) -> Packet:
     code = body.get("error")
     known = code if isinstance(code, str) and code in list(LauncherErrorCode) else LauncherErrorCode.LAUNCH
     raise LauncherError(LauncherErrorCode(known), str(body.get("message", dump(body))))
+
+
+def _rows(body: JsonObject) -> list[RunInfo]:
+    rows = body.get("runs")
+    return [
+        RunInfo(
+            str(row["run"]), str(row["unit"]), row.get("active") is True, _number(row, "pid"), _number(row, "caller")
+        )
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, Mapping)
+    ]
 
 
 def _number(body: JsonObject, key: str) -> int:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of the protocol; `hello` names it."""
 
+LIST_PAGE = 500
+"""Runs in one answer to `list`: a machine keeps the directories of more runs than fit into a packet."""
+
 _TEXT_MAX = 32 * 1024
 
 

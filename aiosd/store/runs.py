@@ -9,7 +9,7 @@ from aiosd.model import jsontext
 from aiosd.model.task import Run, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiosd.store.tasks import Executor, Value
 
@@ -61,6 +61,14 @@ def get(db: Executor, run_id: str) -> Run | None:
     """The run of that id."""
     row = db.execute(f"{_SELECT} WHERE runs.id = ?", (run_id,)).fetchone()
     return None if row is None else _from_row(row)
+
+
+def states(db: Executor, run_ids: Sequence[str]) -> dict[str, RunState]:
+    """The states of those of `run_ids` that there are."""
+    rows = db.execute(
+        "SELECT id, state FROM runs WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(run_ids)),)
+    )
+    return {str(row[0]): RunState(row[1]) for row in rows}
 
 
 def of_task(db: Executor, task_id: str) -> list[Run]:

@@ -252,11 +252,12 @@ class FakeLauncher(LauncherClient):
         known = self._known(run)
         return AttachedRun(run, 4711, unit_name(run), True, known.daemon.dup(), os.dup(known.alive))
 
-    async def list_runs(self) -> list[RunInfo]:
+    async def list_runs(self, *, living: bool = False) -> list[RunInfo]:
         self._call("list", "")
         return [
             RunInfo(name, unit_name(name), run.active, 4711 if run.active else 0, run.request.uid)
             for name, run in self.runs.items()
+            if run.active or (not living and run.paths.directory.is_dir())
         ]
 
     async def signal(self, run: str, name: str) -> None:

@@ -262,6 +262,7 @@ async def daemon(
             await asyncio.sleep(0)
             if recover:
                 await recoverer.run()
+                await recoverer.sweep()
                 await holding.recover()
                 await emergency.enforce()
             if schedule:
