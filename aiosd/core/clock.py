@@ -35,7 +35,8 @@ def boot_id() -> str:
 def rfc3339(moment: int) -> str:
     """Microseconds since the epoch as RFC 3339, UTC, milliseconds."""
     stamp = datetime.fromtimestamp(moment // MICROSECONDS, tz=UTC)
-    return f"{stamp:%Y-%m-%dT%H:%M:%S}.{moment % MICROSECONDS // 1000:03d}Z"
+    # isoformat, not strftime: a task has seven of them, and this is a fifth of the time
+    return f"{stamp.isoformat()[:19]}.{moment % MICROSECONDS // 1000:03d}Z"
 
 
 def parse_rfc3339(text: str) -> int:

@@ -97,7 +97,8 @@ class TaskOperations:
             mine = caller.is_root or task.uid == caller.uid
             return task, whole(db, task, waiting_for, with_history=with_history) if mine else None
 
-        task, view = await self._database.read(look) or (None, None)
+        key = ("task.get", params.task_id, caller.uid, waiting_for, with_history)
+        task, view = await self._database.glance(key, look) or (None, None)
         await self._authorizer.require_task(caller, Access.VIEW, task)
         # Another user's task is read after the person has said yes: that may have taken a while.
         return Reply(view if view is not None else await self._view(params.task_id, with_history=with_history))

@@ -67,13 +67,17 @@ _NOT_STRUCTURE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[\]{}]+)+', re
 _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
-def _check_depth(text: str) -> None:
-    """Refuse what is nested too deep before a scanner recurses into it: how deep one can differs between Pythons."""
+def _check_depth(text: str) -> bool:
+    """Refuse what is nested too deep before a scanner recurses into it: how deep one can differs between Pythons.
+
+    True when it is plain that the text is flat enough; otherwise the value has to be looked at.
+    """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
+        return True
     brackets = _NOT_STRUCTURE.sub("", text)
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH + 1:
         raise JsonTextError(f"nested deeper than {MAX_DEPTH} levels")
+    return False
 
 
 def check_value(value: JsonValue, *, depth: int = MAX_DEPTH) -> None:
@@ -113,13 +117,15 @@ def parse_value(text: str | bytes, *, limit: int = MAX_TEXT_BYTES) -> JsonValue:
         raise JsonTextError(f"longer than {limit} bytes")
     try:
         decoded = raw.decode("utf-8", "strict")
-        _check_depth(decoded)
+        flat = _check_depth(decoded)
         value: JsonValue = _DECODER.decode(decoded)
     except UnicodeDecodeError:
         raise JsonTextError("not UTF-8") from None
     except json.JSONDecodeError as error:
         raise JsonTextError(f"not JSON: {error.msg} at character {error.pos}") from None
-    check_value(value)
+    # Numbers were checked as they were read; a NUL or half a surrogate pair comes only from an escape.
+    if not flat or "\\u" in decoded:
+        check_value(value)
     return value
 
 

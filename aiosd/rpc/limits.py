@@ -54,8 +54,11 @@ class Shares:
             )
         if self._calls.total() >= self.limits.calls:
             raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
-        with _counted(self._calls, uid):
+        self._calls[uid] += 1
+        try:
             yield
+        finally:
+            _less(self._calls, uid)
 
     def admits(self, uid: int) -> bool:
         """Whether there is a place for one more connection of that user."""
@@ -66,16 +69,15 @@ class Shares:
     @contextlib.contextmanager
     def connection(self, uid: int) -> Iterator[None]:
         """The place of a connection, after `admits`."""
-        with _counted(self._connections, uid):
+        self._connections[uid] += 1
+        try:
             yield
+        finally:
+            _less(self._connections, uid)
 
 
-@contextlib.contextmanager
-def _counted(counter: Counter[int], uid: int) -> Iterator[None]:
-    counter[uid] += 1
-    try:
-        yield
-    finally:
-        counter[uid] -= 1
-        if not counter[uid]:
-            del counter[uid]
+def _less(counter: Counter[int], uid: int) -> None:
+    """One less; nothing stays of who has none."""
+    counter[uid] -= 1
+    if not counter[uid]:
+        del counter[uid]

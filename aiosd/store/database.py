@@ -11,17 +11,18 @@ import asyncio
 import logging
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from aiosd.store.errors import StoreError, StoreFailure
 from aiosd.store.files import SUSPECT, beside
+from aiosd.store.glances import Glances
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
 from aiosd.store.writer import Job, Queued, Seal, Transaction, Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Hashable, Sequence
     from pathlib import Path
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Database:
         self._reads = 0
         self._closing = False
         self._listeners: list[Callable[[Sequence[object]], None]] = []
+        self._glances = Glances()
         self._readers = Readers(opened.readers, loop, self._read_settled)
         self._writer = None if opened.writer is None else Writer(opened.writer, loop, self._write_settled, seal)
 
@@ -119,6 +121,7 @@ class Database:
         if self._closing:
             raise StoreError(StoreFailure.BUSY, "the store is closing")
         future: asyncio.Future[T] = self._loop.create_future()
+        self._glances.changed()
         self._writes += 1
         self._writer.submit(Job(function, future))
         return await self._answered(future)
@@ -131,6 +134,20 @@ class Database:
         if self._reads >= self._max_queued:
             raise StoreError(StoreFailure.BUSY)
         return await self._submit_read(function)
+
+    async def glance(self, key: Hashable, function: Callable[[sqlite3.Connection], T]) -> T:
+        """As `read`, but what was read under this key since the last write is answered again, without a thread.
+
+        `key` must name all that `function` depends on besides the database, and nobody may change the answer.
+        """
+        kept = self._glances.get(key)
+        if kept is not None:
+            return cast("T", kept)
+        before = self._glances.generation
+        answer = await self.read(function)
+        if self._writes == 0 and before == self._glances.generation:
+            self._glances.keep(key, answer)
+        return answer
 
     async def _submit_read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         if self._closing:
@@ -185,6 +202,7 @@ class Database:
 
     def _write_settled(self, jobs: list[Queued], items: list[object]) -> None:
         self._writes -= len(jobs)
+        self._glances.changed()
         for job in jobs:
             job.settle()
         if items:

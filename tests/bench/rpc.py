@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import subprocess
@@ -22,16 +23,21 @@ from aiohttp import web
 
 from aiosd.model.event import Event, Kind, Source
 from aiosd.store import journal
+from aiosd.store.glances import MOST
 from tests.rpc.serving import EventStream, Http, door
 from tests.unit.core.rig import USER, core
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiosd.model.jsontext import JsonObject
     from aiosd.store.database import Transaction
 
 ROUNDS = 4
 CONNECTIONS = 8
 FOLLOWERS = 50
+TASKS = 2 * MOST
+"""Asked for in turn, none is kept from the last time (`store/glances.py`)."""
 BATCH = 20
 """Events in one commit."""
 
@@ -48,9 +54,11 @@ async def _serve(directory: Path) -> None:
     await runner.setup()
     await web.UnixSite(runner, str(directory / "echo.sock")).start()
     async with core(directory) as aios, door(directory, aios.manager, aios.hub):
-        task = await aios.create()
-        await aios.ended(task)
-        print(task, flush=True)
+        made = [await aios.create() for _ in range(TASKS)]
+        for one in made:
+            await aios.ended(one)
+        task = made[0]
+        print(" ".join(made), flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             for _ in range(int(line) // BATCH):
                 await aios.database.write(lambda transaction: _append(transaction, task))
@@ -67,15 +75,16 @@ def _append(transaction: Transaction, task: str) -> None:
         journal.append_event(transaction, made)
 
 
-async def _load(path: Path, body: bytes, seconds: float) -> list[float]:
-    """Milliseconds of each request on `CONNECTIONS` connections."""
+async def _load(path: Path, bodies: Sequence[bytes], seconds: float) -> list[float]:
+    """Milliseconds of each request on `CONNECTIONS` connections, that take the bodies in turn."""
+    turns = itertools.cycle(bodies)
     took: list[float] = []
     end = time.monotonic() + seconds
 
     async def one() -> None:
         async with Http.connect(path) as http:
             while (begin := time.monotonic()) < end:
-                answer = await http.post(body)
+                answer = await http.post(next(turns))
                 took.append((time.monotonic() - begin) * 1000)
                 assert answer.status == 200
 
@@ -115,17 +124,22 @@ async def _follow(directory: Path, server: subprocess.Popen[str], task: str, cou
     print(f"{count} events to {FOLLOWERS} clients: {rate:.0f}/s in all, p50 {middle:.1f} ms after they were made")
 
 
-async def _measure(directory: Path, server: subprocess.Popen[str], task: str, seconds: float) -> None:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "aios/task.get", "params": {"task_id": task}}).encode()
-    echo: list[float] = []
-    door_: list[float] = []
+async def _measure(directory: Path, server: subprocess.Popen[str], tasks: list[str], seconds: float) -> None:
+    bodies = [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "aios/task.get", "params": {"task_id": task}}).encode()
+        for task in tasks
+    ]
+    took: dict[str, list[float]] = {"echo": [], "the same": [], "another": []}
     for _ in range(ROUNDS):
-        echo += await _load(directory / "echo.sock", body, seconds / ROUNDS)
-        door_ += await _load(directory / "aios.sock", body, seconds / ROUNDS)
-    share = _line("task.get", door_, seconds) / _line("echo", echo, seconds)
-    print(f"task.get is {share:.0%} of the echo")
-    await _follow(directory, server, task, 100)
-    await _follow(directory, server, task, 2000)
+        took["echo"] += await _load(directory / "echo.sock", bodies[:1], seconds / ROUNDS)
+        took["the same"] += await _load(directory / "aios.sock", bodies[:1], seconds / ROUNDS)
+        took["another"] += await _load(directory / "aios.sock", bodies, seconds / ROUNDS)
+    echo = _line("echo", took["echo"], seconds)
+    for name in ("the same", "another"):
+        share = _line(name, took[name], seconds) / echo
+        print(f"task.get of {name} task each time is {share:.0%} of the echo")
+    await _follow(directory, server, tasks[0], 100)
+    await _follow(directory, server, tasks[0], 2000)
 
 
 def main() -> None:
@@ -141,9 +155,9 @@ def main() -> None:
         command = [sys.executable, "-m", "tests.bench.rpc", "--serve", place]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
-            task = server.stdout.readline().strip()
+            made = server.stdout.readline().split()
             try:
-                asyncio.run(_measure(Path(place), server, task, options.seconds))
+                asyncio.run(_measure(Path(place), server, made, options.seconds))
             finally:
                 server.kill()
 

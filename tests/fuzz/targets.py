@@ -37,6 +37,7 @@ def read_json(data: bytes) -> None:
         value = jsontext.parse_value(data)
     except jsontext.JsonTextError:
         return
+    jsontext.check_value(value)  # the reader looks only where it has to
     again = jsontext.dump(value)
     assert json.loads(data) == json.loads(again) == value
     assert jsontext.parse_value(jsontext.canonical(value)) == value
