@@ -98,7 +98,7 @@ def test_cancel_of_a_frozen_task(alice: Caller, equipped: Container) -> None:
 
 
 def test_a_frozen_task_goes_on_where_it_was(alice: Caller) -> None:
-    task_id = alice.create("test.lines", {"count": 8})
+    task_id = alice.create("test.lines", {"count": 25})
     alice.until(task_id, lambda _: "out 2\n" in alice.log(task_id))
     alice.on_task(task_id, "Pause", "a{sv}", {})
     before = alice.log(task_id)
@@ -106,7 +106,7 @@ def test_a_frozen_task_goes_on_where_it_was(alice: Caller) -> None:
     assert alice.log(task_id) == before
     alice.on_task(task_id, "Resume", "a{sv}", {})
     assert alice.wait(task_id)["status"] == "failed"
-    assert alice.log(task_id) == "".join(f"out {number}\n" for number in range(1, 9))
+    assert alice.log(task_id) == "".join(f"out {number}\n" for number in range(1, 26))
 
 
 def test_cancel_of_a_waiting_task_is_at_once(alice: Caller) -> None:
