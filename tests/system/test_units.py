@@ -145,7 +145,7 @@ def test_a_wrong_manifest_is_told_and_the_others_stay(alice: Caller, root: Calle
 def test_a_task_whose_capability_is_gone_by_then(alice: Caller, root: Caller, equipped: Container) -> None:
     equipped.write(MANIFEST, NEWS.format(title="News", more=""))
     _reload("Reload", root, equipped)
-    soon = int((time.time() + 1) * 1_000_000)
+    soon = int((time.time() + 4) * 1_000_000)
     task_id = alice.create("test.news", not_before=Variant("t", soon))
     equipped.run("rm", MANIFEST)
     _reload("Reload", root, equipped)
