@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aiosd.core import stops
+from aiosd.core.approval_answers import ApprovalAnswers
 from aiosd.core.approval_operations import ApprovalOperations
 from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.authentication_operations import AuthenticationOperations, Handover
@@ -86,7 +87,7 @@ class Services:
     def __init__(self, ground: Ground) -> None:
         """Makes all of them and lets them hear what is committed."""
         self.ground = ground
-        for listener in (self.deliverer, self.scheduler, self.expiry, self.lapse, self.holding):
+        for listener in (self.deliverer, self.scheduler, self.expiry, self.lapse, self.holding, self.approval_answers):
             ground.hub.listen(listener.heard)
 
     @cached_property
@@ -154,6 +155,11 @@ class Services:
         return Lapse(self.ground.database)
 
     @cached_property
+    def approval_answers(self) -> ApprovalAnswers:
+        """Tells programs what became of the approvals that they asked for."""
+        return ApprovalAnswers(self.ground.database, self.supervision)
+
+    @cached_property
     def deliverer(self) -> Deliverer:
         """Sends webhooks."""
         return Deliverer(self.ground.database, self.ground.vault, self.ground.settings)
@@ -217,6 +223,7 @@ class Services:
             self.handover.run(),
             self.expiry.run(),
             self.lapse.run(),
+            self.approval_answers.run(),
             self.retention.run(),
             self.ground.trail.run(self.ground.settings),
         )

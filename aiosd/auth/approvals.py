@@ -32,6 +32,14 @@ def request_hash(capability: Capability, arguments: JsonObject, uid: int) -> str
     return hashlib.sha256(jsontext.canonical(bound).encode()).hexdigest()
 
 
+def asked_hash(capability_id: str, uid: int, kind: str, summary: str, risk_level: str) -> str:
+    """SHA-256 in hex of what a running program asked for: its own words, and whose program said them."""
+    bound: JsonObject = {
+        "asked_by": capability_id, "uid": uid, "kind": kind, "summary": summary, "risk_level": risk_level
+    }  # fmt: skip
+    return hashlib.sha256(jsontext.canonical(bound).encode()).hexdigest()
+
+
 def connection_of(subject: Subject) -> str:
     """The connection that a request came over, to tell it from another one."""
     if isinstance(subject, BusSubject):
@@ -40,5 +48,5 @@ def connection_of(subject: Subject) -> str:
 
 
 def is_own(requester: str, requester_uid: int, responder: Caller) -> bool:
-    """Whether the answer would come from the connection that asked."""
+    """Whether the answer would come from the connection that asked, or that made the task whose program asks."""
     return requester_uid == responder.uid and requester == connection_of(responder.subject)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 COUNTDOWN = 5
 """Seconds before an answer to a critical request counts."""
+FOR_SESSION = "approve_for_session"
 YES = "approve"
 """What has to be typed."""
 _ID = re.compile(r"apr-[a-z0-9]{1,64}")
@@ -48,6 +49,8 @@ def lines(approval: JsonObject) -> Iterator[tuple[str, str]]:
     """What would run, as whom, within which limits, who asks and why; an empty name continues the row above."""
     yield "Approval", _text(approval, "id")
     yield "Capability", f"{_text(approval, 'capability_id')} — {_text(approval, 'capability_title')}"
+    if _text(approval, "kind") != "run":
+        yield "Program asks", f"{_text(approval, 'summary')} ({_text(approval, 'kind')})"
     yield "Risk", _text(approval, "risk_level")
     yield from _json("Arguments", object_at(approval, "arguments"))
     program = " ".join(visible(text_of(word)) for word in list_at(approval, "exec"))
@@ -96,8 +99,14 @@ async def find(client: TaskManagerClient, word: str, *, all_users: bool) -> str:
     die("Several approvals wait", hint=f"which one: {', '.join(found[:4])}", status=ExitStatus.USAGE)
 
 
-async def decide(session: Session, client: TaskManagerClient, approval_id: str, action: str | None, note: str) -> str:
-    """Show an approval, take the person's answer when `action` is None, and send it; the status afterwards."""
+async def decide(
+    session: Session, client: TaskManagerClient, approval_id: str, action: str | None, note: str, *,
+    lasting: bool = False,
+) -> str:  # fmt: skip
+    """Show an approval, take the person's answer when `action` is None, and send it; the status afterwards.
+
+    `lasting`: a yes is for the session.
+    """
     approval = await permissions.get_approval(client, approval_id)
     for name, text in lines(approval):
         session.note(f"{name:>12}: {text}" if name else f"{'':14}{text}")
@@ -106,6 +115,8 @@ async def decide(session: Session, client: TaskManagerClient, approval_id: str, 
     if approval.get("void") is True:
         die("It is void: what it was asked for has changed", hint="reject it, and ask again", status=ExitStatus.DATA)
     chosen = action or await _asked(session, approval)
+    if lasting and chosen == YES:
+        chosen = FOR_SESSION
     return await permissions.respond(client, approval_id, chosen, string_at(approval, "request_hash"), note)
 
 

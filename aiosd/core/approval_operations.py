@@ -13,6 +13,7 @@ from aiosd.core.authorization import refusal
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.approval import Approval, ApprovalAction
+from aiosd.model.status import Level
 from aiosd.store import approvals, tasks
 
 if TYPE_CHECKING:
@@ -74,10 +75,7 @@ class ApprovalOperations:
         if action.approves or approval.uid != caller.uid:
             await self._authorize(caller, approval)
         if action is ApprovalAction.APPROVE_FOR_SESSION:
-            raise AiosError(
-                ErrorKind.INVALID_PARAMS, f"level {approval.risk_level} is approved each time", field="action",
-                reason="each-time",
-            )  # fmt: skip
+            _check_for_session(approval)
         given = Response(action, caller, params.request_hash, params.note)
         after = await self._database.write(
             lambda tx: approving.respond(tx, approval.id, given, self._registry.find(approval.capability_id))
@@ -117,10 +115,20 @@ class ApprovalOperations:
         body["requester"] = approval.requester
         if task is not None:
             body.update(_of_task(task))
-            body["void"] = approving.hash_now(task, capability) != approval.request_hash
+            body["void"] = approving.bound_now(approval, task, capability) != approval.request_hash
         if capability is not None:
             body.update(_of_capability(capability))
         return body
+
+
+def _check_for_session(approval: Approval) -> None:
+    """Raise INVALID_PARAMS for what is approved each time, and where there is no session."""
+    if not approval.by_program or approval.risk_level == Level.CRITICAL.wire:
+        detail = f"level {approval.risk_level} is approved each time"
+        raise AiosError(ErrorKind.INVALID_PARAMS, detail, field="action", reason="each-time")
+    if approval.session_id is None:
+        detail = "its task is in no session"
+        raise AiosError(ErrorKind.INVALID_PARAMS, detail, field="action", reason="no-session")
 
 
 def _same_connection() -> AiosError:

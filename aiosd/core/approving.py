@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.auth.approvals import connection_of, request_hash
-from aiosd.core import changes, clock, run_states
+from aiosd.core import changes, clock, program_approvals, run_states
 from aiosd.core.outcome import Verdict, failure
+from aiosd.core.program_approvals import APPROVAL
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.model.approval import Approval, ApprovalAction, ApprovalStatus
+from aiosd.model.approval import RUN, Approval, ApprovalAction, ApprovalStatus
 from aiosd.model.audit import AuditKind
 from aiosd.model.event import Kind, Source
 from aiosd.model.ids import Prefix, new_id
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
     from aiosd.store.database import Transaction
     from aiosd.store.tasks import Executor
 
-KIND = "run"
-"""Kind of an approval of running a capability."""
-POLKIT, APPROVAL = "polkit", "approval"
-"""`auth_request.type`: a person has to be asked; an approval has to be given (design: protocol)."""
+POLKIT = "polkit"
+"""`auth_request.type` of what waits until a person is asked; for an approval it is APPROVAL (design: protocol)."""
 SPARED = "root-command"
 """`creator.approval` of a task for which the administrator asks no approval (root_command_without_approval)."""
 
@@ -94,7 +93,7 @@ def request(transaction: Transaction, task: Task, consent: Consent, waits: Waits
     """Ask for the approval that this task waits for."""
     capability, moment = consent.wish.capability, clock.now()
     approval = Approval(
-        id=new_id(Prefix.APPROVAL), uid=task.uid, kind=KIND, capability_id=capability.id, task_id=task.id,
+        id=new_id(Prefix.APPROVAL), uid=task.uid, kind=RUN, capability_id=capability.id, task_id=task.id,
         session_id=task.session_id, request_hash=request_hash(capability, task.arguments, task.uid),
         requester=connection_of(consent.caller.subject), summary=task.title, risk_level=capability.level.wire,
         created_at=moment, expires_at=moment + waits.approval,
@@ -131,11 +130,15 @@ def respond(transaction: Transaction, approval_id: str, given: Response, capabil
     _refuse_settled(approval, task)
     if task is None or given.seen not in (None, approval.request_hash):
         raise stale("it is not what you were shown")
-    if given.action.approves and hash_now(task, capability) != approval.request_hash:
+    if given.action.approves and bound_now(approval, task, capability) != approval.request_hash:
         raise stale("what it was asked for has changed since")
     status = ApprovalStatus.APPROVED if given.action.approves else ApprovalStatus.REJECTED
     _settle(transaction, approval, task, status, given)
-    if given.action.approves:
+    if approval.by_program:
+        program_approvals.conclude(
+            transaction, task, given.action.value, approved=given.action.approves, by=f"uid:{given.caller.uid}"
+        )
+    elif given.action.approves:
         also: JsonObject = {"auth_request": None}
         payload: JsonObject = {"approval_id": approval.id}
         changes.set_phase(transaction, task, task.phase, boss_type="approval.approved", also=also, payload=payload)
@@ -194,6 +197,15 @@ def hash_now(task: Task, capability: Capability | None) -> str:
     return "" if capability is None else request_hash(capability, task.arguments, task.uid)
 
 
+def bound_now(approval: Approval, task: Task, capability: Capability | None) -> str:
+    """What this approval would be bound to if it were asked for now; what a program said once does not change."""
+    if not approval.by_program:
+        return hash_now(task, capability)
+    asked = task.auth_request or {}
+    settled = approval.status is not ApprovalStatus.PENDING
+    return approval.request_hash if settled or asked.get("approval_id") == approval.id else ""
+
+
 def why_not(db: Executor, task: Task, capability: Capability) -> str:
     """Why a task must not be started although it is its turn; "" when nothing forbids it. The last look before the act.
 
@@ -204,7 +216,8 @@ def why_not(db: Executor, task: Task, capability: Capability) -> str:
     if task.level is not Level.CRITICAL or task.creator.get("approval") == SPARED:
         return ""
     wanted = hash_now(task, capability)
-    given = [one for one in approvals.of_task(db, task.id) if one.status is ApprovalStatus.APPROVED]
+    found = [one for one in approvals.of_task(db, task.id) if not one.by_program]
+    given = [one for one in found if one.status is ApprovalStatus.APPROVED]
     if any(one.request_hash == wanted for one in given):
         return ""
     return "its approval is void: the capability has changed since" if given else "it has no approval"
@@ -225,6 +238,9 @@ def expire(transaction: Transaction, now: int) -> int | None:
             approvals.settle(transaction, approval.id, ApprovalStatus.WITHDRAWN, now)
         elif approval.expires_at <= now:
             _settle(transaction, approval, task, ApprovalStatus.EXPIRED, None)
+            if approval.by_program:
+                program_approvals.conclude(transaction, task, program_approvals.EXPIRED, approved=False, by="system")
+                continue
             shown: JsonObject = {"approval_id": approval.id}
             changes.emit(transaction, task, Kind.TIMELINE, "approval.expired", shown, source=Source.SYSTEM)
             _time_out(transaction, task, "nobody approved it in time")

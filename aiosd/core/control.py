@@ -364,7 +364,7 @@ def release(transaction: Transaction, task_id: str, caller: Caller) -> Task:
     working = _enter(transaction, found, Status.WORKING, "resumed", by=f"uid:{caller.uid}", reason=Reason.USER_REQUEST,
                      also={"question": None, "auth_request": None})  # fmt: skip
     if asked is not None:
-        return run_events.ask_authentication(transaction, working, asked)
+        return run_events.ask_again(transaction, working, asked)
     return working if question is None else run_events.ask(transaction, working, question)
 
 

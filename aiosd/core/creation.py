@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aiosd.auth.approvals import connection_of
 from aiosd.auth.policy import Action
 from aiosd.core import approving, changes, clock, links
 from aiosd.core.approving import Waits
@@ -196,7 +197,7 @@ class Creation:
         return Task(
             id="", uid=caller.uid, capability_id=capability.id, title=capability.title, level=capability.level,
             status=Status.PENDING, phase=Phase.QUEUED, priority=Priority(self._settings.current.default_task_priority),
-            created_at=moment, updated_at=moment, creator={"uid": caller.uid, "subject": str(caller.subject)},
+            created_at=moment, updated_at=moment, creator={"uid": caller.uid, "subject": connection_of(caller.subject)},
             timeout_ms=capability.timeout_ms or _milliseconds(self._settings.current.task_timeout),
             retry_max=capability.retry.max_attempts, retry_delay_ms=capability.retry.delay_ms,
             estimated_ms=capability.estimated_duration_ms,

@@ -18,7 +18,7 @@ from aiosd.core.outcome import Verdict
 from aiosd.model.audit import AuditKind
 from aiosd.model.status import Reason, Status
 from aiosd.run.client import LauncherError, LauncherErrorCode
-from aiosd.store import grants, tasks
+from aiosd.store import approvals, grants, tasks
 from aiosd.store.audit import append_audit
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ class Emergency:
 
         def finish(transaction: Transaction) -> None:
             revoked = grants.revoke_all(transaction, uid, moment)
+            approvals.end_for_session(transaction, uid)
             append_audit(
                 transaction, time=moment, uid=uid, actor=f"uid:{by}", kind=AuditKind.EMERGENCY_STOPPED, task_id=None,
                 details={**details, "grants_revoked": revoked},

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import run_events
+from aiosd.core.approving import Waits
 from aiosd.core.artifacts import BlobError, blobs_of
 from aiosd.core.durable import write_durably
 from aiosd.core.reading import log_growth
@@ -72,7 +73,7 @@ class Intake:
             return
         batch = Batch(
             watch.stored, end, newest_progress(events), await self._take_blobs(watch, events),
-            self._settings.current.artifact_quota_bytes,
+            self._settings.current.artifact_quota_bytes, Waits.of(self._settings.current).approval,
         )  # fmt: skip
         await write_durably(self._database, partial(run_events.apply, run_id=watch.run_id, batch=batch))
         watch.stored = end

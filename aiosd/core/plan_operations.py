@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aiosd.auth.approvals import connection_of
 from aiosd.auth.policy import Access
 from aiosd.core import clock, plans, sessions, timeline, views
 from aiosd.core.creation import Draft
@@ -310,7 +311,8 @@ def _planned(caller: Caller, session: Session, row: wire.PlanTask) -> Task:
         id=new_id(Prefix.TASK), uid=caller.uid, capability_id="", title=row.title, level=Level.PUBLIC,
         status=Status.PENDING, phase=Phase.PLANNING, created_at=moment, updated_at=moment,
         priority=Priority.NORMAL if row.priority is None else Priority.from_name(row.priority),
-        creator={"uid": caller.uid, "subject": str(caller.subject)}, arguments=row.arguments, metadata=row.metadata,
+        creator={"uid": caller.uid, "subject": connection_of(caller.subject)},
+        arguments=row.arguments, metadata=row.metadata,
         session_id=session.id, kind=row.kind, goal=row.goal, constraints=tuple(row.constraints),
         risk_level=row.risk_level, execution_mode=row.execution_mode or "independent", timeout_ms=row.timeout_ms,
         shared_context=tuple(dict.fromkeys(row.shared_context_refs)), handoff=row.handoff_expected,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiosd.core import artifacts, authentication, changes, clock
+from aiosd.core import artifacts, authentication, changes, clock, program_approvals
 from aiosd.core.progress import clean_progress, clean_summary, clean_text
 from aiosd.manifest import schema
 from aiosd.model.event import Kind, Source
@@ -33,6 +33,7 @@ class Batch:
     """Events read from `begin` to `end` (bytes), and the blobs that could not be taken, with the reason.
 
     `quota`: bytes that all artifacts of one user may have.
+    `approval_wait`: microseconds that a person has for an approval.
     """
 
     begin: int
@@ -40,6 +41,7 @@ class Batch:
     events: Sequence[RunEvent]
     refused: Mapping[str, str] = field(default_factory=dict)
     quota: int = 1 << 62
+    approval_wait: int = program_approvals.LONGEST_WAIT
 
 
 def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
@@ -107,9 +109,11 @@ def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batc
     changes.emit(transaction, task, Kind.LOG, "task.progress", shown, source=Source.WORKER)
 
 
-def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, batch: Batch) -> None:
     if event.payload.get("kind") == "auth":
         _authentication(transaction, task, event.payload)
+    elif event.payload.get("kind") == "approval":
+        _approval(transaction, task, event.payload, batch)
     elif task.status is Status.PAUSED:
         # Asked before it was held: the question comes up when it goes on.
         tasks.update(transaction, task.id, {"question": _question(transaction, task, event.payload)})
@@ -151,6 +155,25 @@ def _authentication(transaction: Transaction, task: Task, payload: JsonObject) -
         ask_authentication(transaction, task, kept)
     else:
         _complain(transaction, task, f"an authentication while the task is {task.status} was ignored")
+
+
+def _approval(transaction: Transaction, task: Task, payload: JsonObject, batch: Batch) -> None:
+    """As a question, but the answer is yes or no, and an approval's (core/program_approvals.py)."""
+    number = _interaction_number(payload)
+    asked = program_approvals.request(payload, number, batch.approval_wait)
+    if task.status is Status.PAUSED:
+        tasks.update(transaction, task.id, {"auth_request": asked})
+    elif task.status is Status.WORKING:
+        program_approvals.ask(transaction, task, asked)
+    else:
+        _complain(transaction, task, f"an approval asked for while the task is {task.status} was ignored")
+
+
+def ask_again(transaction: Transaction, task: Task, asked: JsonObject) -> Task:
+    """What a program asked for before it was held comes up when it goes on."""
+    if asked.get("type") == program_approvals.APPROVAL:
+        return program_approvals.ask(transaction, task, asked)
+    return ask_authentication(transaction, task, asked)
 
 
 def _interaction_number(payload: JsonObject) -> JsonValue:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+RUN = "run"
+"""Kind of an approval of running a capability; every other kind is a word of the program that asked."""
+
 
 class ApprovalStatus(StrEnum):
     """What became of it; `withdrawn`: its task ended first."""
@@ -55,3 +58,8 @@ class Approval:
     decided_by: int | None = None
     decided_at: int | None = None
     note: str | None = None
+
+    @property
+    def by_program(self) -> bool:
+        """Whether a running program asked for it, about something that it is about to do."""
+        return self.kind != RUN

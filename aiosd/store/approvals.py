@@ -65,6 +65,26 @@ def pending(db: Executor) -> list[Approval]:
     return [_from_row(tuple(row)) for row in db.execute(f"{_SELECT} WHERE status = 'pending' ORDER BY expires_at")]
 
 
+def for_session(db: Executor, session_id: str, request_hash: str) -> Approval | None:
+    """The answer that was given once for a whole session, to exactly this; the first one."""
+    row = db.execute(
+        f"{_SELECT} WHERE session_id = ? AND request_hash = ? AND status = 'approved'"
+        " AND decision = 'approve_for_session' ORDER BY seq LIMIT 1",
+        (session_id, request_hash),
+    ).fetchone()
+    return None if row is None else _from_row(tuple(row))
+
+
+def end_for_session(db: Executor, uid: int | None) -> int:
+    """Answers given for a whole session count no more, of a user (None: of everybody); how many there were."""
+    where = "" if uid is None else " AND uid = ?"
+    return db.execute(
+        "UPDATE approvals SET status = 'withdrawn' WHERE status = 'approved'"  # noqa: S608
+        f" AND decision = 'approve_for_session'{where}",
+        () if uid is None else (uid,),
+    ).rowcount
+
+
 def settle(
     db: Executor,
     identifier: str,

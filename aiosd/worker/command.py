@@ -1,9 +1,9 @@
-"""`aios-task`: the chunk protocol for shell scripts. Each call says one thing; `ask` waits for the answer.
+"""`aios-task`: the chunk protocol for shell scripts. Each call says one thing; `ask` and `approve` wait for the answer.
 
 Every call is a process of its own on the same socket, so it never reads what another one could be waiting for: the
-arguments come from the file that `AIOS_ARGUMENTS` names, and only `ask` reads.
-Exit status: 0 done; 1 no such argument, or the task was canceled while it asked; 64 wrong usage; 69 not inside
-a task, or the supervisor is gone.
+arguments come from the file that `AIOS_ARGUMENTS` names, and only `ask` and `approve` read.
+Exit status: 0 done, or approved; 1 no such argument, not approved, or the task was canceled while it asked; 64 wrong
+usage; 69 not inside a task, or the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("prompt")
     ask.add_argument("--schema", default="null", metavar="JSON")
     ask.add_argument("--secret", action="store_true")
+    approve = verbs.add_parser("approve", help="ask whether it may do something; succeeds only with a yes")
+    approve.add_argument("kind", help="a word, like dangerous_command")
+    approve.add_argument("summary", help="what is about to be done")
+    approve.add_argument("--risk", default="medium", choices=["public", "low", "medium", "high", "critical"])
     verbs.add_parser("arguments", help="print the arguments").add_argument("key", nargs="?")
     return parser
 
@@ -85,6 +89,11 @@ def _chunk(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Json]]:
         return "task_completion", {"result": _json(arguments.result, "the result")}
     if arguments.verb == "fail":
         return "task_failed", {"message": arguments.message, "reason": "", "retryable": arguments.retryable}
+    if arguments.verb == "approve":
+        kind, summary, risk = arguments.kind, arguments.summary, arguments.risk
+        wanted: dict[str, Json] = {"kind": kind, "summary": summary, "risk_level": risk}
+        asked: dict[str, Json] = {"interaction": os.getpid(), "kind": "approval", "prompt": summary}
+        return "task_interaction", asked | {"approval": wanted}
     question: dict[str, Json] = {"interaction": os.getpid(), "kind": "input", "prompt": arguments.prompt}
     return "task_interaction", question | {"schema": _json(arguments.schema, "the schema"), "secret": arguments.secret}
 
@@ -102,14 +111,18 @@ def _print_arguments(key: str | None) -> int:
     return 0
 
 
-def _wait_answer(sock: socket.socket, number: int) -> int:
+def _wait_answer(sock: socket.socket, number: int, verb: str) -> int:
+    """`ask` prints the answer, `approve` succeeds when it is a yes."""
     with sock.makefile("rb") as lines:
         for line in lines:
             message = json.loads(line)
             if message.get("type") == "cancel":
                 return _complain("the task was canceled", 1)
             if message.get("type") == "input" and message.get("interaction") == number:
-                print(json.dumps(message.get("input"), ensure_ascii=False))
+                given = message.get("input")
+                if verb == "approve":
+                    return 0 if isinstance(given, dict) and given.get("approved") is True else 1
+                print(json.dumps(given, ensure_ascii=False))
                 return 0
     return _complain("the supervisor is gone", _UNAVAILABLE)
 
@@ -129,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with socket.socket(fileno=os.dup(int(os.environ["AIOS_TASK_FD"]))) as sock:
             sock.sendall(line)
-            return _wait_answer(sock, os.getpid()) if arguments.verb == "ask" else 0
+            waits = arguments.verb in ("ask", "approve")
+            return _wait_answer(sock, os.getpid(), arguments.verb) if waits else 0
     except (KeyError, ValueError, OSError) as error:
         return _complain(f"not inside a task, or its supervisor is gone: {error}", _UNAVAILABLE)
 

@@ -214,6 +214,19 @@ class Task:
         request = {key: value for key, value in given.items() if value not in (None, "")}
         return self._interact({"kind": "auth", "prompt": reason, "auth_request": request})
 
+    def approve(
+        self, kind: str, summary: str, risk_level: str = "medium", *, timeout_ms: int | None = None
+    ) -> bool:  # fmt: skip
+        """Ask whether something may be done, and wait: True only when a person approved exactly this.
+
+        `kind`: a word, like `dangerous_command`. `summary`: what is about to be done, at most 2000 characters. No
+        answer in time is a no. Raises Canceled, WorkerError.
+        """
+        wanted: dict[str, Json] = {"kind": kind, "summary": summary, "risk_level": risk_level}
+        asked: dict[str, Json] = {"kind": "approval", "prompt": summary, "approval": wanted}
+        more: dict[str, Json] = {} if timeout_ms is None else {"timeout_ms": timeout_ms}
+        return self._interact(asked | more).get("approved") is True
+
     # -- from the system --------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:

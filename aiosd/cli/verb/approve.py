@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("approval", required=False, default="")
-@click.option("--reject", is_flag=True, help="Reject it; its task is canceled.")
+@click.option("--reject", is_flag=True, help="Reject it; a task that has not started is canceled.")
+@click.option("--for-session", is_flag=True, help="A running program may do this again in its session, unasked.")
 @click.option("--list", "list_", is_flag=True, help="Only list what waits.")
 @click.option("--yes", is_flag=True, help="Do not ask here, for scripts; the system still asks who may approve.")
 @click.option("--all", "all_users", is_flag=True, help="Everybody's approvals, not only your own.")
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 @options.common
 @options.pass_session
 def command(
-    session: Session, *, approval: str, reject: bool, list_: bool, yes: bool, all_users: bool, note: str
+    session: Session, *, approval: str, reject: bool, for_session: bool, list_: bool, yes: bool,
+    all_users: bool, note: str,
 ) -> int:  # fmt: skip
     """Show exactly what would run, and approve or reject it.
 
@@ -37,16 +39,20 @@ def command(
     """
     if list_:
         return session.run(_list(session, all_users=all_users))
+    if for_session and reject:
+        die("--for-session approves, --reject rejects", status=ExitStatus.USAGE)
     action = "reject" if reject else "approve" if yes else None
     if action is None and not session.can_ask:
         die("An answer needs a terminal", hint="--yes approves without one, --reject rejects", status=ExitStatus.USAGE)
-    return session.run(_approve(session, approval, action, note, all_users=all_users))
+    return session.run(_approve(session, approval, action, note, all_users=all_users, lasting=for_session))
 
 
-async def _approve(session: Session, word: str, action: str | None, note: str, *, all_users: bool) -> int:
+async def _approve(
+    session: Session, word: str, action: str | None, note: str, *, all_users: bool, lasting: bool
+) -> int:
     async with session.connect() as client:
         approval_id = await approving.find(client, word, all_users=all_users)
-        status = await approving.decide(session, client, approval_id, action, note)
+        status = await approving.decide(session, client, approval_id, action, note, lasting=lasting)
     if session.json:
         session.emit({"approval_id": approval_id, "status": status})
     session.note(f"{approval_id} {status}")

@@ -258,7 +258,7 @@ async def daemon(
                     services.manager, manifests, policies, services)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(supervision.run()), group.create_task(lapse.run())]
+            working = [group.create_task(one.run()) for one in (supervision, lapse, services.approval_answers)]
             await asyncio.sleep(0)
             if recover:
                 await recoverer.run()

@@ -170,3 +170,35 @@ def test_an_oauth2_request_has_a_challenge_and_keeps_its_verifier() -> None:
     assert flow._verifier not in str(request)
     with pytest.raises(OAuthError, match="state"):
         flow.exchange({"authorization_code": "x", "state": "another"})
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_program_hears_whether_it_may(rig: Rig, *, approved: bool) -> None:
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n"
+        "  may = task.approve('dangerous_command', 'rm -rf build-cache', 'high', timeout_ms=9000)\n"
+        "  task.complete({'may': may})\n",
+    ).go()
+    asked = run.wait_for("task_interaction").payload
+    wanted = {"kind": "dangerous_command", "summary": "rm -rf build-cache", "risk_level": "high"}
+    assert (asked["kind"], asked["approval"], asked["timeout_ms"]) == ("approval", wanted, 9000)
+    run.say("input", interaction=asked["interaction"], input={"approved": approved, "decision": "approve"})
+    assert run.wait().exit_status == 0, run.stderr()
+    assert said(run)[-1] == ("task_completion", {"result": {"may": approved}})
+
+
+@pytest.mark.parametrize(("given", "result"), [({"approved": True}, "yes"), ({"approved": False}, "no"), ({}, "no")])
+def test_a_script_goes_on_only_with_a_yes(rig: Rig, given: dict[str, bool], result: str) -> None:
+    run = script(
+        rig,
+        'if task approve dangerous_command "rm -rf build-cache" --risk high; then r=yes; else r=no; fi\n'
+        'task complete "{\\"r\\": \\"$r\\"}"\n',
+    ).go()
+    asked = run.wait_for("task_interaction").payload
+    wanted = {"kind": "dangerous_command", "summary": "rm -rf build-cache", "risk_level": "high"}
+    assert (asked["kind"], asked["approval"]) == ("approval", wanted)
+    run.say("input", interaction=asked["interaction"], input=given)
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b""
+    assert said(run)[-1] == ("task_completion", {"result": {"r": result}})
