@@ -227,6 +227,65 @@ def test_another_users_file_is_refused_even_in_the_scratch_directory(rig: Rig) -
     assert complaints(run) == ["artifact: the file cannot be opened: Permission denied"]
 
 
+def test_of_a_file_that_changes_while_it_is_read_what_was_read_is_what_is_named(rig: Rig) -> None:
+    """Shrunk, written over and shrunk again all the time: the digest is that of the bytes that were taken."""
+    code = """
+import os, threading
+done = threading.Event()
+with open('x', 'wb') as f:
+    f.write(b'A' * 3_500_000)
+def change():
+    n = 0
+    while not done.is_set():
+        n += 1
+        with open('x', 'r+b') as f:
+            f.write(bytes([66 + n % 20]) * 3_000_000)
+            f.truncate(3_000_000 + n % 7 * 50_000)
+one = threading.Thread(target=change)
+one.start()
+say('artifact', {'key': 'k', 'parts': [{'file': {'path': 'x'}}]})
+import time
+time.sleep(0.5)
+done.set()
+one.join()
+say('task_completion', {'result': {}})
+"""
+    run = program(rig, code).go()
+    run.wait()
+    assert kinds(run) == ["started", "artifact", "task_completion"]
+    (parts,) = (event.payload["parts"] for event in run.events() if event.type == "artifact")
+    assert isinstance(parts, list)
+    blob = parts[0]["file"]["blob"]  # type: ignore[index,call-overload]
+    content = run.paths.blobs.read_bytes()
+    assert (blob["offset"], blob["size"]) == (0, len(content))  # type: ignore[index,call-overload]
+    assert blob["sha256"] == hashlib.sha256(content).hexdigest()  # type: ignore[index,call-overload]
+    assert 3_000_000 <= len(content) <= 3_500_000
+
+
+def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(rig: Rig) -> None:
+    code = """
+import threading
+done = threading.Event()
+f = open('x', 'wb', buffering=0)
+f.write(b'A' * 4_000_000)
+def grow():
+    while not done.is_set() and f.tell() < 64 << 20:
+        f.write(b'B' * 500_000)
+one = threading.Thread(target=grow)
+one.start()
+while f.tell() < 4_400_000:
+    pass
+say('artifact', {'key': 'k', 'parts': [{'file': {'path': 'x'}}]})
+one.join()
+say('task_completion', {'result': {}})
+"""
+    run = program(rig, code).go()
+    run.wait()
+    assert kinds(run) == ["started", "protocol_error", "task_completion"]
+    assert complaints(run) == ["artifact: the artifacts of this run are larger than 4194304 bytes"]
+    assert run.paths.blobs.read_bytes() == b"", "nothing of it is kept"
+
+
 @pytest.mark.parametrize(("pieces", "lines"), [([b"a\nb", b"c\n"], [b"a", b"bc"]), ([b"\n\n"], [b"", b""])])
 def test_lines_are_put_together_across_reads(pieces: list[bytes], lines: list[bytes]) -> None:
     reader = LineReader()
