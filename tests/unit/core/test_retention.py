@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from typing import TYPE_CHECKING
 
 from aiosd.config import Config
 from aiosd.core import clock
 from aiosd.core.artifacts import BlobStore
-from aiosd.core.retention import DAY, Retention
+from aiosd.core.retention import DAY, STEP, Retention
 from aiosd.store import tasks
-from tests.unit.core.rig import core, play
+from tests.unit.core.rig import core, eventually, play
+from tests.unit.store.test_pages import task as row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.unit.core.fakelauncher import FakeRun
     from tests.unit.core.rig import Core
 
 
@@ -76,5 +80,48 @@ def test_what_is_not_finished_stays_however_old(tmp_path: Path) -> None:
             await aios.database.write(lambda tx: tasks.update(tx, task, {"created_at": long_ago}))
             assert await retention(aios, tmp_path).sweep() == 0
             assert (await aios.task(task)).status == "pending"
+
+    play(scenario())
+
+
+def test_it_goes_in_small_steps_and_others_come_in_between(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30), schedule=False) as aios:
+            old = [row(number) for number in range(2 * STEP + 7)]
+            await aios.database.write(lambda tx: [tasks.insert(tx, one) for one in old] and None)
+            steps: list[int] = []
+            aios.hub.listen(lambda events: steps.append(sum(event.type == "task.removed" for event in events)))
+            sweeping = asyncio.create_task(retention(aios, tmp_path).sweep())
+            await eventually(lambda: bool(steps))
+            await aios.create()
+            assert not sweeping.done(), "who comes meanwhile does not wait for all of it"
+            assert await sweeping == len(old)
+            assert [count for count in steps if count] == [STEP, STEP, 7]
+
+    play(scenario())
+
+
+def test_content_goes_with_the_last_artifact_that_refers_to_it(tmp_path: Path) -> None:
+    async def program(run: FakeRun) -> None:
+        await run.go()
+        run.say("artifact", {"key": "k", "parts": [{"file": {"blob": run.blob(b"the same"), "name": "a"}}]})
+        run.end(0)
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            aios.launcher.program = program
+            first, second = await aios.create(), await aios.create()
+            for one in (first, second):
+                await aios.ended(one)
+            content = BlobStore(tmp_path / "blobs").path(hashlib.sha256(b"the same").hexdigest())
+            assert await aios.count("blobs") == 1
+            await aios.database.write(lambda tx: tx.execute("UPDATE blobs SET created_at = 1") and None)
+            for one, stays in ((first, True), (second, False)):
+                await grow_old(aios, one, 31)
+                assert await retention(aios, tmp_path).sweep() == 1
+                assert content.exists() is stays
+            assert await aios.count("blobs") == 0
+            used = await aios.database.read(lambda db: db.execute("SELECT sum(size) FROM artifact_usage").fetchone()[0])
+            assert not used
 
     play(scenario())
