@@ -105,8 +105,11 @@ def _existing(look_up: Callable[[], pwd.struct_passwd], what: str) -> Identified
     return Identified(account, entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh", dynamic=False)
 
 
-def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
-    """What the program sees: below critical a read-only system with the home that the manifest allows."""
+def view_for(capability: Capability, who: Identified, scratch: Path, *, research: bool = False) -> View:
+    """What the program sees: below critical a read-only system with the home that the manifest allows.
+
+    `research`: also no services, which would do for it what it may not (`for_research` has the rest).
+    """
     bounded = capability.level < Level.CRITICAL
     home = _own_home(who)
     shown = home if capability.home is not HomeView.NONE else None
@@ -114,7 +117,7 @@ def view_for(capability: Capability, who: Identified, scratch: Path) -> View:
     hidden: tuple[str, ...] = () if whole else _HOMES
     if bounded:
         hidden += _OURS
-    if capability.level <= Level.LOW:
+    if research or capability.level <= Level.LOW:
         hidden += _SERVICES
     return View(
         confined=bounded,

@@ -174,7 +174,7 @@ class Starter:
             environment=identity.environment(who, request.run, request.task, capability.id, scratch),
             account=who.account,
             keep_capabilities=identity.keeps_capabilities(capability, who),
-            view=identity.view_for(capability, who, scratch),
+            view=identity.view_for(capability, who, scratch, research=request.read_only),
             open_files=capability.limits.open_files,
             log_max_bytes=min(request.log_max_bytes, capability.limits.log_max or _LOG_MAX),
             blobs_max_bytes=capability.limits.scratch_max or _BLOBS_MAX,

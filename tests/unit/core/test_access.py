@@ -11,7 +11,7 @@ from aiosd.auth.decision import Decision
 from aiosd.auth.policy import Access
 from aiosd.core.operations import OPERATIONS
 from aiosd.errors import AiosError
-from tests.unit.core.rig import PLAIN, ROOT, STRANGER, Core, core, eventually, play
+from tests.unit.core.rig import OPEN, PLAIN, ROOT, STRANGER, Core, core, eventually, manifest, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,16 +32,32 @@ OF_EVERYBODY: dict[str, JsonObject] = {
     "task.list": {"filter": {"all_users": True}}, "task.history": {"filter": {"uid": 1000}},
     "task.subscribe": {"all_users": True},
     "task.resubscribe": {"all_users": True, "last_event_id": "evt-0000000000000001"},
+    "permission.list": {"all_users": True}, "approval.list": {"all_users": True},
+    "permission.explain": {"capability_id": PLAIN, "uid": 1000},
 }  # fmt: skip
+OF_THE_MACHINE: dict[str, JsonObject] = {
+    "audit.query": {"filter": {"all_users": True}}, "audit.rotate_key": {}, "emergency.stop": {"scope": "machine"},
+    "emergency.lift": {"scope": "machine"}, "service.reload": {}, "service.drain": {},
+}  # fmt: skip
+"""What needs the action `manage`."""
+OF_ANOTHER: dict[str, JsonObject] = {
+    "audit.query": {"filter": {"uid": 1000}}, "emergency.stop": {"scope": "user", "uid": 1000},
+    "emergency.lift": {"scope": "user", "uid": 1000},
+}  # fmt: skip
+"""The same action, about somebody else."""
+ABOUT_A_GRANT: dict[str, str] = {"permission.revoke": "control-others"}
+ABOUT_AN_APPROVAL: dict[str, str] = {"approval.get": "view-others", "approval.respond": "approve"}
 PUBLIC: dict[str, JsonObject] = {
     "capability.list": {}, "capability.get": {"capability_id": PLAIN}, "service.status": {}, "initialize": {},
     "initialized": {},
 }  # fmt: skip
 OWN: dict[str, JsonObject] = {"task.unsubscribe": {"subscription_id": "sub-1"}, "shutdown": {}}
+CREATING = {"task.create", "permission.request"}
+"""What asks for the action of a capability's level."""
 
 WITH_WALKS_OF_THEIR_OWN = (
-    "audit.", "plan.", "emergency.", "session.", "thread.", "message.", "feed.", "permission.", "approval.", "webhook.",
-    "task.subscribe_webhook", "task.unsubscribe_webhook", "task.authenticate",
+    "plan.", "session.", "thread.", "message.", "feed.", "webhook.", "task.subscribe_webhook",
+    "task.unsubscribe_webhook", "task.authenticate",
 )  # fmt: skip
 """Operations (by the beginning of their names) whose own tests ask strangers the same."""
 
@@ -50,8 +66,6 @@ async def with_artifact(run: FakeRun) -> None:
     await run.go()
     run.say("artifact", {"key": "k", "name": "n", "type": "report", "parts": [{"text": "secret"}]})
     run.end(0)
-
-MANAGING = ("service.reload", "service.drain")
 
 
 async def prepared(aios: Core) -> tuple[str, str]:
@@ -74,7 +88,8 @@ def elsewhere(aios: Core) -> set[str]:
 def test_every_operation_is_in_one_of_the_lists_of_this_test(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
-            listed = {*ABOUT_A_TASK, *ABOUT_ARTIFACTS, *OF_EVERYBODY, *PUBLIC, *OWN, "task.create", *MANAGING}
+            listed = {*ABOUT_A_TASK, *ABOUT_ARTIFACTS, *OF_EVERYBODY, *PUBLIC, *OWN, *CREATING, *OF_THE_MACHINE}
+            listed |= {*ABOUT_A_GRANT, *ABOUT_AN_APPROVAL}
             assert [name for name in OPERATIONS.keys() - listed if not name.startswith(WITH_WALKS_OF_THEIR_OWN)] == []
             assert not listed & elsewhere(aios)
             for name in PUBLIC:
@@ -116,11 +131,11 @@ def test_what_is_everybodys_or_the_services_needs_its_action(tmp_path: Path) -> 
         async with core(tmp_path) as aios:
             await prepared(aios)
             aios.authority.otherwise = Decision.DENIED
-            for name, params in (*OF_EVERYBODY.items(), *((name, {}) for name in MANAGING)):
+            for name, params in (*OF_EVERYBODY.items(), *OF_THE_MACHINE.items(), *OF_ANOTHER.items()):
                 aios.authority.asked.clear()
                 error = await aios.refused(name, params, STRANGER)
                 assert error.kind.value.code == -32001, name
-                assert set(aios.authority.actions) == {"manage" if name in MANAGING else "view-others"}, name
+                assert set(aios.authority.actions) == {"manage" if name in OF_THE_MACHINE else "view-others"}, name
             # Without asking for more, a list is one's own.
             mine = await aios.invoke("task.list", {}, STRANGER)
             assert (mine["tasks"], mine["total"]) == ([], 0)
@@ -128,8 +143,49 @@ def test_what_is_everybodys_or_the_services_needs_its_action(tmp_path: Path) -> 
             assert heard["uid"] == STRANGER.uid
             missed = await aios.invoke("task.resubscribe", {"last_event_id": "evt-0000000000000001"}, STRANGER)
             assert missed["missed_events"] == []
-            error = await aios.refused("task.create", {"capability_id": PLAIN}, STRANGER)
-            assert error.kind.value.code == -32001
+            for name in CREATING:
+                error = await aios.refused(name, {"capability_id": PLAIN}, STRANGER)
+                assert error.kind.value.code == -32001, name
+
+    play(scenario())
+
+
+def test_anothers_grant_and_approval_are_not_a_strangers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install("test.critical.run", manifest("test.critical.run", OPEN, level="critical"))
+            task = await aios.create("test.critical.run")
+            asked = (await aios.task(task)).auth_request
+            assert asked is not None
+            approval = str(asked["approval_id"])
+            await aios.install("test.low.run", manifest("test.low.run", level="low"))
+            aios.authority.challenge("run-low")
+            given = await aios.invoke("permission.request", {"capability_id": "test.low.run"})
+            grant = str(given["grant_id"])
+            for answer in (Decision.DENIED, Decision.CHALLENGE, Decision.DISMISSED, Decision.UNAVAILABLE):
+                aios.authority.otherwise = answer
+                for name, action in ABOUT_A_GRANT.items():
+                    aios.authority.asked.clear()
+                    hidden = await aios.refused(name, {"grant_id": grant}, STRANGER)
+                    missing = await aios.refused(name, {"grant_id": "grant-none"}, STRANGER)
+                    assert hidden.wire() == missing.wire()
+                    assert set(aios.authority.actions) == {action}
+                for name, action in ABOUT_AN_APPROVAL.items():
+                    for word in ("approve", "reject") if name == "approval.respond" else ("",):
+                        aios.authority.asked.clear()
+                        params: JsonObject = {"approval_id": approval, **({"action": word} if word else {})}
+                        await aios.refused(name, params, STRANGER)
+                        assert set(aios.authority.actions) == {action}, (name, word)
+                shown = await aios.refused("approval.get", {"approval_id": approval}, STRANGER)
+                missing = await aios.refused("approval.get", {"approval_id": "apr-none"}, STRANGER)
+                assert shown.wire() == missing.wire()
+            found = await aios.task(task)
+            assert (found.status, found.auth_request) == ("auth_required", asked)
+            rows = (await aios.invoke("permission.list", {}))["grants"]
+            assert isinstance(rows, list)
+            assert len(rows) == 1
+            assert (await aios.invoke("permission.list", {}, STRANGER))["grants"] == []
+            assert (await aios.invoke("approval.list", {}, STRANGER))["approvals"] == []
 
     play(scenario())
 

@@ -12,8 +12,9 @@ import pytest
 from aiosd.manifest.parse import parse_manifest
 from aiosd.model.manifest import Capability, HomeView, Network
 from aiosd.run.context import ContextError, keep
-from aiosd.run.identity import for_research
+from aiosd.run.identity import Identified, for_research, view_for
 from aiosd.run.protocol import Refusal
+from aiosd.run.syscalls import Account
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +71,15 @@ def test_research_sees_what_it_saw_and_changes_nothing() -> None:
     assert replace(kept, home=free.home, network=free.network) == free, "and nothing else is different"
     bare = for_research(capability('home = "none"\nnetwork = "netlink"\n', "low"))
     assert (bare.home, bare.network) == (HomeView.NONE, Network.NETLINK)
+
+
+@pytest.mark.parametrize("level", ["public", "low", "medium", "high"])
+def test_research_reaches_no_service(level: str, tmp_path: Path) -> None:
+    who = Identified(Account(1000, 1000, ()), "nobody-here", None, "/bin/sh", dynamic=False)
+    kept = for_research(capability('network = "none"\n', level))
+    assert "/run/dbus" in view_for(kept, who, tmp_path, research=True).hidden
+    otherwise = "/run/dbus" in view_for(kept, who, tmp_path).hidden
+    assert otherwise == (level in ("public", "low")), "what is no research talks to services from level medium on"
 
 
 def test_what_sees_the_system_as_it_is_cannot_be_kept_to_research() -> None:
