@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aiosd.bus.connection import Signal
     from aiosd.bus.message import BusValue
     from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.secrettext import SecretText
     from tests.bus.conftest import PrivateBus
 
 PATH = "/org/aios/TaskManager/task/" + TASK_ID.replace("-", "_")
@@ -217,9 +218,9 @@ def test_nothing_is_missed_and_nothing_repeated_while_a_subscription_is_made(pri
 class PagingCore(FakeCore):
     """Tells two missed events a page, as the real core tells a thousand."""
 
-    async def invoke(self, name: str, caller: Caller, params: JsonObject) -> Reply:
+    async def invoke(self, name: str, caller: Caller, params: JsonObject, secret: SecretText | None = None) -> Reply:
         if name != "task.resubscribe":
-            return await super().invoke(name, caller, params)
+            return await super().invoke(name, caller, params, secret)
         first = (event_sequence(str(params["last_event_id"])) or 0) + 1
         missed: list[JsonValue] = [
             {"id": event_id(number), "event": "task.log", "data": {}} for number in range(first, min(first + 2, 8))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Seconds for all of them.
-TIMEOUT = 600
+TIMEOUT = 900
 
 
 @pytest.fixture
@@ -33,7 +33,11 @@ def debian() -> Iterator[Container]:
 
 def test_on_debians_versions(debian: Container) -> None:
     environment = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis"}
-    command = "cd /src && exec python3 -m pytest -q -n 3 --dist loadfile --tb=short -m 'not quality' tests/unit tests/bus"
+    command = (
+        "cd /src && exec python3 -m pytest -q -n 3 --dist loadfile --tb=short -m 'not quality'"
+        # Dying at every commit depends on our code, not on the versions, and takes minutes.
+        " --ignore=tests/unit/reliability tests/unit tests/bus"
+    )
     done = debian.run("sh", "-c", command, env=environment, check=False, timeout=TIMEOUT)
     shown = "\n".join(line[:200] for line in done.stdout.splitlines()[-150:])
     assert done.returncode == 0, shown

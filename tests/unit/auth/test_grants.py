@@ -110,9 +110,7 @@ def test_once_is_once(used: int, scope: Scope) -> None:
         ({"path": "anything else"}, {"path": "anything else"}, False),
     ],
 )
-def test_arguments_are_held_to_constraints(
-    constraints: JsonObject, arguments: JsonObject, *, within: bool
-) -> None:
+def test_arguments_are_held_to_constraints(constraints: JsonObject, arguments: JsonObject, *, within: bool) -> None:
     assert fits(constraints, arguments) is within
 
 

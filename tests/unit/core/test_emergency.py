@@ -17,6 +17,7 @@ from tests.unit.core.rig import OTHER, PLAIN, ROOT, USER, Core, Decision, core, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from aiosd.model.jsontext import JsonObject
     from tests.unit.core.fakelauncher import FakeRun
 
 
@@ -62,7 +63,7 @@ def test_the_machine_takes_who_may_manage(tmp_path: Path) -> None:
             made = await busy(aios)
             aios.authority.answers["manage"] = Decision.DENIED
             assert (await aios.refused("emergency.stop", {"scope": "machine"})).kind.name == "PERMISSION_DENIED"
-            others = {"scope": "user", "uid": OTHER.uid}
+            others: JsonObject = {"scope": "user", "uid": OTHER.uid}
             assert (await aios.refused("emergency.stop", others)).kind.name == "PERMISSION_DENIED"
             assert (await aios.task(made["theirs"])).status == "working"
             answer = await aios.invoke("emergency.stop", {"scope": "machine"}, ROOT)
