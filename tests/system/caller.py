@@ -183,6 +183,10 @@ class Caller:
         assert isinstance(contents, list)
         return Reply(body, [str(text) for text in contents])
 
+    def has_answer(self, number: int) -> bool:
+        """Whether the answer to that call is among the lines taken so far."""
+        return number in self._answers
+
     def answered(self, number: int) -> bool:
         """Whether the answer to that call is there by now."""
         with contextlib.suppress(AssertionError):
