@@ -39,7 +39,6 @@ DESIGN = {
 COLUMNS = ("anywhere", "inactive", "active")
 PEOPLE = {
     "root": "root", "active": "the user, active at the machine", "inactive": "the user, at the machine, inactive",
-   
     "elsewhere": "the same, with another session that is active", "remote": "the user, remote (`su -`)",
     "service": "the user, in no session (a service)",
     "other": "another user, in no session",
