@@ -361,11 +361,12 @@ def release(transaction: Transaction, task_id: str, caller: Caller) -> Task:
     """A paused task goes on: to work, or to the question that its program asked before it was held."""
     found = _must(transaction, task_id)
     question, asked = found.question, found.auth_request
+    on_its_way = question if run_states.undelivered(found) is not None else None
     working = _enter(transaction, found, Status.WORKING, "resumed", by=f"uid:{caller.uid}", reason=Reason.USER_REQUEST,
-                     also={"question": None, "auth_request": None})  # fmt: skip
+                     also={"question": on_its_way, "auth_request": None})  # fmt: skip
     if asked is not None:
         return run_events.ask_again(transaction, working, asked)
-    return working if question is None else run_events.ask(transaction, working, question)
+    return working if question is None or on_its_way is not None else run_events.ask(transaction, working, question)
 
 
 def _request_cancel(

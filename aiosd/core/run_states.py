@@ -308,7 +308,7 @@ class Answer:
 
 def undelivered(task: Task) -> Answer | None:
     """The answer that was accepted and not yet handed over; it is kept in the place of its question."""
-    kept = task.question if task.status is Status.WORKING else None
+    kept = task.question if task.status in (Status.WORKING, Status.PAUSED) else None
     if kept is None or "answer" not in kept:
         return None
     return Answer(str(kept["delivery"]), {"interaction": kept["interaction"], "input": kept["answer"]})

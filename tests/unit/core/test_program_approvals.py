@@ -12,7 +12,7 @@ from aiosd.config import Config
 from aiosd.core.program_approvals import request
 from aiosd.store import approvals
 from tests.unit.core.fakelauncher import FakeLauncher
-from tests.unit.core.rig import PLAIN, ROOT, USER, core, daemon, play
+from tests.unit.core.rig import PLAIN, ROOT, USER, core, daemon, manifest, play
 from tests.unit.core.session_rig import session
 from tests.unit.core.test_approval import ADMIN, SECOND, answer, refused, trail, types
 
@@ -240,6 +240,25 @@ def test_it_waits_across_a_crash_and_the_answer_is_given_once(tmp_path: Path) ->
             async with daemon(tmp_path, launcher) as aios:
                 assert await heard(aios, task) == {"approved": True, "decision": "approve"}
                 assert (await aios.task(task)).question is None
+
+    play(scenario())
+
+
+def test_an_answer_on_its_way_is_not_asked_again_when_its_task_was_held_meanwhile(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install("test.frozen.run", manifest("test.frozen.run", 'pausable = "freeze"\n'))
+            aios.launcher.program = asks()
+            task = await aios.create("test.frozen.run")
+            asked = (await aios.until(task, "waiting_approval")).auth_request
+            assert asked is not None
+            waiting, aios.services.approval_answers._waiting = aios.services.approval_answers._waiting, Deaf()
+            await answer(aios, str(asked["approval_id"]), "approve", ADMIN)
+            await aios.invoke("task.pause", {"task_id": task})
+            assert (await aios.invoke("task.resume", {"task_id": task}))["status"] == "working"
+            aios.services.approval_answers._waiting = {*waiting, task}
+            aios.services.approval_answers._wakeup.set()
+            assert await heard(aios, task) == {"approved": True, "decision": "approve"}
 
     play(scenario())
 
