@@ -9,6 +9,7 @@ cause fails first.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,13 @@ _call_passed = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers; the directory a test is in gives it its own."""
+    """Declare the markers; the directory a test is in gives it its own.
+
+    And let Ctrl-C be heard: a shell starts what runs in its background with SIGINT ignored, which every child inherits
+    and no test of an interrupted program survives.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, meaning in KINDS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     config.addinivalue_line("markers", "quality: linters; needs the development tools")
