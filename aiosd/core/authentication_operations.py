@@ -182,6 +182,8 @@ class AuthenticationOperations:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is missing", field="auth_response")
         check_response(asked, secret)
         watch = self._supervision.of_task(task.id)
+        if watch is not None:
+            await watch.connected()  # one that is just taken up after a restart
         if watch is None or watch.control is None:
             raise illegal(task, "authenticated", "not-running")
         interaction = dump(asked.get("interaction", 0))

@@ -207,8 +207,9 @@ class Control:
         if task.phase is Phase.BLOCKED:
             return await self._unblock(caller, task, answer)
         interaction = task.question.get("interaction")
-
         watch = self._supervision.of_task(task.id)
+        if watch is not None:
+            await watch.connected()  # one that is just taken up after a restart
         if watch is None or watch.control is None:
             raise illegal(task, "given input", "not-running")
 
