@@ -149,7 +149,8 @@ def test_nobody_is_refused_while_the_daemon_is_replaced(http: str, equipped: Con
         over.set()
         asking.join(30)
     assert len(answers) >= 10
-    assert set(answers) == {"running"}
+    # The one that is about to end may say so; nobody hears that there is no service.
+    assert {"running"} <= set(answers) <= {"running", "draining"}
     assert len(cut_off) <= 2, "one client, cut off at most once by each restart"
 
 

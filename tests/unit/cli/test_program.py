@@ -319,17 +319,3 @@ def test_live_screens_leave_the_terminal_as_it_was(served: Served, verb: str, se
         assert terminal.ended() == 130
     assert terminal.seen.count(b"\x1b[?1049h") == terminal.seen.count(b"\x1b[?1049l") == 1
     assert b"Traceback" not in terminal.seen
-
-
-def test_start_up(served: Served) -> None:
-    """`aiosctl status`, the call included, is at most 1.5 times as slow as the import of the D-Bus library alone."""
-    library, own = [sys.executable, "-c", "import dbus_fast.aio"], [*AIOSCTL, "status"]
-    best = {"library": float("inf"), "own": float("inf")}
-    for _ in range(12):
-        for name, words in (("library", library), ("own", own)):
-            begin = time.perf_counter()
-            subprocess.run(words, env=served.environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-            best[name] = min(best[name], time.perf_counter() - begin)
-    ratio = best["own"] / best["library"]
-    print(f"aiosctl status {best['own'] * 1000:.0f} ms, import {best['library'] * 1000:.0f} ms, ratio {ratio:.2f}")
-    assert ratio <= 1.5
