@@ -146,6 +146,7 @@ def record(
     earlier = artifacts.by_key(transaction, task.id, key)
     artifact_id = earlier.id if earlier else new_id(Prefix.ARTIFACT)
     kept: list[JsonValue] = list(earlier.parts) if earlier and payload.get("append") is True else []
+    begin = len(kept)
     size = earlier.size if kept and earlier else 0
     inline = len(json.dumps(kept)) if kept else 0
     for part in given:
@@ -174,6 +175,11 @@ def record(
         blob = _blob(part)
         if blob is not None and blob[2] not in refused:
             artifacts.refer(transaction, artifact_id, blob[2], blob[1], fresh.created_at)
-    shown: JsonObject = {"artifact": {"id": fresh.id, "name": fresh.name, "type": fresh.type, "version": fresh.version}}
+    shown: dict[str, JsonValue] = {
+        "artifact": {"id": fresh.id, "name": fresh.name, "type": fresh.type, "version": fresh.version}
+    }
+    if payload.get("append") is True or payload.get("last_chunk") is False:
+        # Streamed: which part this piece begins with, and whether more will come.
+        shown.update(append=begin > 0, index=begin, last_chunk=payload.get("last_chunk") is not False)
     changes.emit(transaction, task, Kind.ARTIFACT, "task.progress", shown, source=Source.WORKER)
     return None

@@ -144,8 +144,12 @@ class Task:
         mime_type: str = "application/octet-stream",
         type: str = "file",
         append: bool = False,
+        last_chunk: bool = True,
     ) -> None:
-        """Hand over a result: a file (`path`, relative to the scratch directory), `text` or `data`, or several."""
+        """Hand over a result: a file (`path`, relative to the scratch directory), `text` or `data`, or several.
+
+        To stream one: the same `key` with `append`, and `last_chunk=False` as long as more will come.
+        """
         parts: list[Json] = []
         if path is not None:
             parts.append({"file": {"path": os.fspath(path), "mime_type": mime_type}})
@@ -154,7 +158,7 @@ class Task:
         if data is not None:
             parts.append({"data": data})
         payload: dict[str, Json] = {"key": key, "name": name or key, "type": type, "mime_type": mime_type}
-        self._say("artifact", {**payload, "parts": parts, "append": append})
+        self._say("artifact", {**payload, "parts": parts, "append": append, "last_chunk": last_chunk})
 
     def complete(self, result: Mapping[str, Json] | None = None) -> None:
         """The result; nothing after it is heard."""

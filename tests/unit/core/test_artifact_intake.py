@@ -115,6 +115,23 @@ def test_a_key_again_is_the_next_version_or_more_of_the_same(tmp_path: Path) -> 
     play(scenario())
 
 
+def test_a_streamed_artifact_tells_where_each_piece_begins_and_which_is_the_last(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await produced(
+                aios,
+                {"key": "k", "parts": [{"text": "a"}, {"text": "b"}], "last_chunk": False},
+                {"key": "k", "parts": [{"text": "c"}], "append": True, "last_chunk": False},
+                {"key": "k", "parts": [{"text": "d"}], "append": True, "last_chunk": True},
+                {"key": "whole", "parts": [{"text": "e"}]},
+            )
+            told = [event.payload for event in aios.events if event.kind == "task.artifact"]
+            pieces = [(one.get("append"), one.get("index"), one.get("last_chunk")) for one in told]
+            assert pieces == [(False, 0, False), (True, 2, False), (True, 3, True), (None, None, None)]
+
+    play(scenario())
+
+
 def test_what_is_too_much_is_refused_and_said_and_the_task_runs_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
