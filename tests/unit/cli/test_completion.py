@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.cli.verb.completion import SCRIPTS
+from tests import prerequisites
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,8 +114,13 @@ def test_bash(programs: Path, tmp_path: Path, words: list[str], offered: list[st
     assert (done.stdout.split(), done.stderr) == (offered, "")
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def _needs(shell: str) -> None:
+    if shutil.which(shell) is None:
+        prerequisites.missing(f"no {shell}")
+
+
 def test_fish(programs: Path, tmp_path: Path) -> None:
+    _needs("fish")
     script = tmp_path / "aiosctl.fish"
     script.write_text(SCRIPTS["fish"])
     done = subprocess.run(
@@ -134,7 +140,6 @@ _aiosctl
 """
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -145,6 +150,7 @@ _aiosctl
 )
 def test_zsh(programs: Path, tmp_path: Path, words: list[str], offered: list[str]) -> None:
     """The script with zsh's own completion functions replaced by ones that print what they are given."""
+    _needs("zsh")
     script = tmp_path / "_aiosctl"
     script.write_text(SCRIPTS["zsh"])
     done = subprocess.run(
