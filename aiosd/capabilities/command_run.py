@@ -33,13 +33,19 @@ def execute(argv: list[str], cwd: str | None) -> int:
     """Run it to its end: its exit status, or minus the signal's number. Raises OSError when it cannot be started."""
     # The task's socket is ours: a command that reads its environment must not find a number that means nothing to it.
     environment = {name: value for name, value in os.environ.items() if name != "AIOS_TASK_FD"}
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, cwd=cwd, env=environment) as process:  # noqa: S603 - its purpose
+    # Held back until they can be passed on: one that comes while the command starts must not end us alone.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    with subprocess.Popen(  # noqa: S603 - its purpose
+        argv, stdin=subprocess.DEVNULL, cwd=cwd, env=environment,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+    ) as process:  # fmt: skip
 
         def pass_on(number: int, _frame: FrameType | None) -> None:
             process.send_signal(number)
 
         for number in _PASSED_ON:
             signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process.wait()
 
 
