@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
+LOG_LOOK = 0.05
+LOG_LOOKS = 60
+"""How often, and how many times, the log of a run that is being started is looked for; seconds."""
+
+
 class ContentOperations:
     """Logs and artifacts, by text and by descriptor."""
 
@@ -74,7 +79,13 @@ class ContentOperations:
         for run in reversed(attempts):
             if params.attempt is None or run.attempt == params.attempt:
                 paths = RunPaths(run.id, self._state)
-                return paths.stdout if params.stream == "stdout" else paths.stderr
+                path = paths.stdout if params.stream == "stdout" else paths.stderr
+                # One that was just assigned has no directory yet: the launcher is making it.
+                for _ in range(LOG_LOOKS if run.ended_at is None else 0):
+                    if await asyncio.to_thread(path.exists):
+                        break
+                    await asyncio.sleep(LOG_LOOK)
+                return path
         raise AiosError(
             ErrorKind.INVALID_STATE, "there is no such attempt, so no log", field="attempt", reason="no-attempt"
         )
