@@ -52,6 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "quality: linters; needs the development tools")
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note each test that failed in the file that `AIOSD_FAILED_TESTS` names, for who runs them once more."""
+    if report.failed and (noted := os.environ.get("AIOSD_FAILED_TESTS")) and "PYTEST_XDIST_WORKER" not in os.environ:
+        with Path(noted).open("a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\n")
+
+
 def _kind(item: pytest.Item) -> str:
     return item.path.relative_to(_TESTS).parts[0]
 

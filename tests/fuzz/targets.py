@@ -96,10 +96,10 @@ class Doors:
     async def _try(self, data: bytes) -> None:
         for path in (self._paths.http, self._paths.lines):
             await self._send(path, data)
-        async with asyncio.timeout(5), Http.connect(self._paths.http) as http:
+        async with asyncio.timeout(30), Http.connect(self._paths.http) as http:
             assert "result" in await http.call("aios/task.get", {"task_id": "task-1"})
         if self._served._connections:
-            assert not (await asyncio.wait(self._served._connections, timeout=5))[1]
+            assert not (await asyncio.wait(self._served._connections, timeout=30))[1]
         assert len(self._served.subscriptions) == 0 or b"subscribe" in data
         self._stand_in.calls.clear()
         self._tried += 1
@@ -113,7 +113,7 @@ class Doors:
         with suppress(OSError):
             writer.write(data)
             writer.write_eof()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while piece := await reader.read(1 << 16):
                     assert b"Traceback" not in piece
                     assert b"-32603" not in piece, data

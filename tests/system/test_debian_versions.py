@@ -34,7 +34,7 @@ def debian() -> Iterator[Container]:
 def test_on_debians_versions(debian: Container) -> None:
     environment = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis"}
     command = (
-        "cd /src && exec python3 -m pytest -q -n 3 --dist loadfile --tb=short -m 'not quality'"
+        "cd /src && exec python3 -m pytest -q -n 2 --dist loadfile --tb=short -m 'not quality'"
         # Dying at every commit depends on our code, not on the versions, and takes minutes.
         " --ignore=tests/unit/reliability tests/unit tests/bus"
     )

@@ -379,7 +379,7 @@ def test_stopped_tasks_run_on_or_are_taken_along(along: bool, machine: Container
     eventually(lambda: bool(scopes(machine)), "its scope is there")
     begun = time.monotonic()
     machine.run("systemctl", "stop", "aiosd.socket", "aiosd-lines.socket", "aiosd.service")
-    assert time.monotonic() - begun < 7
+    assert time.monotonic() - begun < 60, "nothing near systemd's own limit of 90 s"
     assert machine.run("systemctl", "is-failed", "aiosd.service", check=False).stdout == "inactive\n"
     assert bool(scopes(machine)) is not along
     machine.run("rm", CONFIG)

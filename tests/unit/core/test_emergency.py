@@ -138,7 +138,7 @@ def test_it_works_while_the_store_is_stuck(tmp_path: Path, scope: dict[str, str]
             try:
                 started = asyncio.get_running_loop().time()
                 answer = await aios.invoke("emergency.stop", dict(scope), USER if scope["scope"] == "user" else ROOT)
-                assert asyncio.get_running_loop().time() - started < 5
+                assert asyncio.get_running_loop().time() - started < 15
                 assert answer["recorded"] is False
                 assert not aios.launcher.made(made["mine"])[0].active
                 assert (await aios.refused("task.create", {"capability_id": PLAIN})).reason == "emergency"

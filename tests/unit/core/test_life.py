@@ -97,7 +97,7 @@ def test_a_time_limit_ends_it_with_the_data_of_seed_000(tmp_path: Path) -> None:
             assert isinstance(data, dict)
             assert (data["capability_id"], data["timeout_ms"]) == (PLAIN, 60)
             assert isinstance(data["elapsed_ms"], int)
-            assert 60 <= data["elapsed_ms"] < 5000
+            assert 60 <= data["elapsed_ms"] < 30_000
             # PID 1's limit is wider than ours: limit, grace and a margin (design: it acts while the daemon is away).
             assert aios.launcher.made(task)[0].request.runtime_max_usec > (60 + 5000) * 1000
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TOKEN = "webhook-secret-token"  # noqa: S105  seed 000's
 TASK = "task-001"
 QUICK = WebhookRetry(3, 20)
-PATIENCE = 5.0
+PATIENCE = 25.0
 
 
 @dataclass(frozen=True)

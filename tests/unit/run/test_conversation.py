@@ -153,7 +153,7 @@ def test_a_program_that_is_finished_and_stays_is_ended(rig: Rig) -> None:
     begun = time.monotonic()
     record = run.wait()
     assert (record.signal, record.stopped_by) == ("SIGTERM", "completion")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_a_program_that_listens_is_told_of_the_cancel_before_any_signal(rig: Rig) -> None:
