@@ -11,6 +11,7 @@ from aiosd.core import clock, tree, views
 from aiosd.core.authorization import task_not_found
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.jsontext import Settled
 from aiosd.model.status import Priority, Status
 from aiosd.store import artifacts, dependencies, journal, runs, tasks
 from aiosd.store.tasks import TaskFilter
@@ -95,7 +96,7 @@ class TaskOperations:
             if task is None:
                 return None
             mine = caller.is_root or task.uid == caller.uid
-            return task, whole(db, task, waiting_for, with_history=with_history) if mine else None
+            return task, Settled(whole(db, task, waiting_for, with_history=with_history)) if mine else None
 
         key = ("task.get", params.task_id, caller.uid, waiting_for, with_history)
         task, view = await self._database.glance(key, look) or (None, None)

@@ -139,9 +139,28 @@ def parse_object(text: str | bytes, *, limit: int = MAX_TEXT_BYTES) -> JsonObjec
     return value
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class Settled(dict[str, "JsonValue"]):
+    """An object that nobody changes any more: its text is made once, however often it is sent."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    @property
+    def text(self) -> str:
+        """It as `dump` has it."""
+        try:
+            return self._text
+        except AttributeError:
+            self._text = _ENCODER.encode(self)
+            return self._text
+
+
 def dump(value: JsonValue) -> str:
     """Value to compact text, characters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return value.text if isinstance(value, Settled) else _ENCODER.encode(value)
 
 
 def canonical(value: JsonValue) -> str:

@@ -83,22 +83,20 @@ class Endpoint:
             "shutdown": self._shutdown,
         }
 
-    async def answer(self, session: Session, text: bytes) -> Answer:
+    async def answer(self, session: Session, message: bytes) -> Answer:
         """One message. Never raises for what is in it."""
-        message = jsonrpc.parse(text)
+        parsed = jsonrpc.parse(message)
         answer = Answer()
-        bodies: list[JsonValue] = []
-        for call in message.calls:
-            body = await self._one(session, call, answer.afterwards)
+        texts: list[str] = []
+        for call in parsed.calls:
+            text = await self._one(session, call, answer.afterwards)
             if not call.is_notification:
-                bodies.append(body)
-        if bodies:
-            answer.text = dump(bodies if message.is_batch else bodies[0])
+                texts.append(text)
+        if texts:
+            answer.text = jsonrpc.batch(texts) if parsed.is_batch else texts[0]
         return answer
 
-    async def _one(
-        self, session: Session, call: Request | Malformed, afterwards: list[Callable[[], None]]
-    ) -> JsonObject:
+    async def _one(self, session: Session, call: Request | Malformed, afterwards: list[Callable[[], None]]) -> str:
         if isinstance(call, jsonrpc.Malformed):
             return jsonrpc.failure(call.id, call.error)
         try:

@@ -2,6 +2,7 @@
 
 It is imported when the first client comes. Statuses are about the transport: a message that was understood is answered
 200 (204 when nobody wants an answer), whatever its answer says. There is no CORS: what a web page sends is refused.
+Two paths need neither aiohttp's router nor its chain of middlewares, which would cost more than most calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from aiosd.rpc.subscriptions import Entry, Owner
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import Self
 
     from aiosd.model.jsontext import JsonValue
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from aiosd.rpc.peer import Peer
     from aiosd.rpc.subscriptions import Subscriptions
 
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+    Handler = Callable[["Connection", web.BaseRequest], Awaitable[web.StreamResponse]]
 
 JSON_TYPES = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
 """https://www.jsonrpc.org/historical/json-rpc-over-http.html"""
@@ -46,6 +47,12 @@ WRITE_BUFFER = 16 * 1024
 """Bytes that wait in this process for a client to read them, beside what the kernel takes."""
 REPLAYS = 8
 """Streams that fetch missed events at the same time."""
+
+_ALWAYS = {"Cache-Control": "no-store", "Server": "aiosd", "X-Content-Type-Options": "nosniff"}
+"""Headers of every answer."""
+_JSON = {**_ALWAYS, "Content-Type": "application/json"}
+_STREAM = {**_ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _STATUS = {
     ErrorKind.INVALID_PARAMS: 400,
@@ -65,10 +72,13 @@ _strangers.setLevel(logging.CRITICAL + 1)
 class Connection(asyncio.Protocol):
     """Stands between the transport and aiohttp's protocol, to know when the connection ends and when it idles."""
 
-    def __init__(self, inner: asyncio.Protocol, first_request_within: float) -> None:
+    def __init__(self, inner: asyncio.Protocol, peer: Peer, first_request_within: float) -> None:
         """`first_request_within`: seconds until the head of the first request must be there."""
         self._inner = inner
         self._within = first_request_within
+        self.peer = peer
+        self.caller = peer.caller()
+        self.owner = Owner(peer.uid)
         self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,15 +134,16 @@ class HttpDoor:
         self._timing = timing
         self._queue_size = queue_size
         self._replays = asyncio.Semaphore(REPLAYS)
-        self._peers: dict[asyncio.BaseTransport, tuple[Peer, Connection]] = {}
-        app = web.Application(middlewares=[self._guarded], client_max_size=MAX_TEXT_BYTES)
-        app.router.add_post("/rpc", self._rpc)
-        app.router.add_get("/events", self._events, allow_head=False)
-        app.on_response_prepare.append(_headers)
-        self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0, keepalive_timeout=timing.keep_alive,
+        self._connections: dict[asyncio.BaseTransport, Connection] = {}
+        self._handlers: Mapping[str, tuple[str, Handler]] = {
+            "/rpc": ("POST", self._rpc),
+            "/events": ("GET", self._events),
+        }
+        self._server = web.Server(
+            self._guarded, handler_cancellation=True, access_log=None, keepalive_timeout=timing.keep_alive,
             auto_decompress=False, logger=_strangers,
         )  # fmt: skip
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=1.0)
 
     async def __aenter__(self) -> Self:
         """Ready for connections."""
@@ -145,74 +156,78 @@ class HttpDoor:
 
     async def serve(self, accepted: socket.socket, peer: Peer) -> None:
         """One connection to its end."""
-        server = self._runner.server
-        if server is None:
-            raise RuntimeError("not ready for connections")
         loop = asyncio.get_running_loop()
-        connection = Connection(server(), self._timing.first_request)
+        connection = Connection(self._server(), peer, self._timing.first_request)
         transport, _ = await loop.connect_accepted_socket(lambda: connection, accepted)
         transport.set_write_buffer_limits(WRITE_BUFFER)
-        self._peers[transport] = (peer, connection)
+        self._connections[transport] = connection
         try:
             await connection.ended.wait()
         finally:
-            del self._peers[transport]
+            del self._connections[transport]
             transport.abort()
 
-    @web.middleware
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guarded(self, request: web.BaseRequest) -> web.StreamResponse:
         """What every request must be, and that no fault of ours shows more than that there was one."""
-        known = None if request.transport is None else self._peers.get(request.transport)
-        if known is None:
-            raise web.HTTPBadRequest
-        peer, connection = known
+        connection = None if request.transport is None else self._connections.get(request.transport)
+        if connection is None:
+            return _refused(400, "bad request")
         connection.served()
         if "Origin" in request.headers:
-            raise web.HTTPForbidden(text="web pages are not served\n")
-        request["peer"] = peer
-        with peer:
+            return _refused(403, "web pages are not served")
+        method, handler = self._handlers.get(request.path, ("", None))
+        if handler is None:
+            return _refused(404, "there are /rpc and /events")
+        if request.method != method:
+            return _refused(405, f"{request.path} takes {method}", Allow=method)
+        with connection.peer:
             try:
-                return await handler(request)
-            except (web.HTTPException, ConnectionError):
+                return await handler(connection, request)
+            except _RefusedError as error:
+                return error.response
+            except ConnectionError:
                 raise
             except Exception:  # noqa: BLE001 - the client learns that it failed, the journal why
                 _log.exception("%s %s failed unexpectedly", request.method, request.path)
-                raise web.HTTPInternalServerError(text="internal error\n") from None
+                return _refused(500, "internal error")
 
-    async def _rpc(self, request: web.Request) -> web.StreamResponse:
+    async def _rpc(self, connection: Connection, request: web.BaseRequest) -> web.StreamResponse:
         """JSON-RPC."""
         if request.content_type not in JSON_TYPES:
-            raise web.HTTPUnsupportedMediaType(text="Content-Type is application/json\n")
+            raise _RefusedError(415, "Content-Type is application/json")
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise web.HTTPUnsupportedMediaType(text="no Content-Encoding is taken\n")
+            raise _RefusedError(415, "no Content-Encoding is taken")
         text = await self._body(request)
-        answer = await self._endpoint.answer(self._session(request), text)
+        answer = await self._endpoint.answer(_session(connection, request), text)
         answer.sent()
         if answer.text is None:
-            return web.Response(status=204)
-        return web.Response(body=answer.text.encode(), content_type="application/json")
+            return web.Response(status=204, headers=_ALWAYS)
+        return web.Response(body=answer.text.encode(), headers=_JSON)
 
-    async def _body(self, request: web.Request) -> bytes:
+    async def _body(self, request: web.BaseRequest) -> bytes:
         """All of it; who is there already costs no timer."""
-        if request.content.is_eof():
-            return await request.read()
+        if (request.content_length or 0) > MAX_TEXT_BYTES:
+            raise _RefusedError(413, f"a message has at most {MAX_TEXT_BYTES} bytes")
+        content = request.content
+        if content.is_eof():
+            return content.read_nowait()
+        text = bytearray()
         try:
             async with asyncio.timeout(self._timing.body):
-                return await request.read()
+                if request.headers.get("Expect", "").lower() == "100-continue":
+                    await _go_on(request)
+                while not content.at_eof():
+                    text += await content.readany()
+                    if len(text) > MAX_TEXT_BYTES:
+                        raise _RefusedError(413, f"a message has at most {MAX_TEXT_BYTES} bytes")
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text="the request did not arrive in time\n") from None
+            raise _RefusedError(408, "the request did not arrive in time") from None
+        return bytes(text)
 
-    def _session(self, request: web.Request) -> Session:
-        peer: Peer = request["peer"]
-        name = request.headers.get(SESSION, "")
-        if len(name) > MAX_SESSION or not name.isascii():
-            raise web.HTTPBadRequest(text=f"{SESSION} is too long\n")
-        return Session(peer.caller(interactive=request.headers.get(INTERACTIVE) == "1"), Owner(peer.uid, name))
-
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def _events(self, connection: Connection, request: web.BaseRequest) -> web.StreamResponse:
         """An event stream."""
-        session = self._session(request)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        session = _session(connection, request)
+        response = web.StreamResponse(headers=_STREAM)
         try:
             last = _last_event(request)
             entry, is_own = await self._entry(request, session)
@@ -229,14 +244,12 @@ class HttpDoor:
             if response.prepared:
                 return response
             status = _STATUS.get(error.kind, 503)
-            return web.Response(
-                status=status, body=dump({"error": error.wire()}).encode(), content_type="application/json"
-            )
+            return web.Response(status=status, body=dump({"error": error.wire()}).encode(), headers=_JSON)
         with suppress(ConnectionError):
             await response.write_eof()
         return response
 
-    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    async def _write(self, request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
         """Send; a client that takes nothing for too long is left."""
         try:
             async with asyncio.timeout(self._timing.write):
@@ -248,7 +261,7 @@ class HttpDoor:
                 request.transport.abort()
             raise ConnectionResetError("the client does not read") from None
 
-    async def _entry(self, request: web.Request, session: Session) -> tuple[Entry, bool]:
+    async def _entry(self, request: web.BaseRequest, session: Session) -> tuple[Entry, bool]:
         """The subscription that is meant, or one for this stream alone."""
         query = request.query
         if "subscription_id" in query:
@@ -267,7 +280,7 @@ class HttpDoor:
         return entry, True
 
 
-def _last_event(request: web.Request) -> int | None:
+def _last_event(request: web.BaseRequest) -> int | None:
     """What the client has already: the header that a reconnecting client sends, or the query's word for it."""
     text = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
     if not text:
@@ -278,8 +291,28 @@ def _last_event(request: web.Request) -> int | None:
     return last
 
 
-async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """On every answer."""
-    response.headers["Cache-Control"] = "no-store"
-    response.headers["Server"] = "aiosd"
-    response.headers["X-Content-Type-Options"] = "nosniff"
+class _RefusedError(Exception):
+    """The transport's rules refuse the request; `response` says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.response = _refused(status, why)
+
+
+def _refused(status: int, why: str, **headers: str) -> web.Response:
+    return web.Response(status=status, text=f"{why}\n", headers={**_ALWAYS, **headers})
+
+
+def _session(connection: Connection, request: web.BaseRequest) -> Session:
+    name = request.headers.get(SESSION)
+    if name and (len(name) > MAX_SESSION or not name.isascii()):
+        raise _RefusedError(400, f"{SESSION} is too long")
+    owner = Owner(connection.peer.uid, name) if name else connection.owner
+    asks = request.headers.get(INTERACTIVE) == "1"
+    return Session(connection.peer.caller(interactive=True) if asks else connection.caller, owner)
+
+
+async def _go_on(request: web.BaseRequest) -> None:
+    """The client waits for a word before it sends the body (RFC 9110, 10.1.1)."""
+    await request.writer.write(_CONTINUE)
+    request.writer.output_size = 0  # of the answer, which is still to come

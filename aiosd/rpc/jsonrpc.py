@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 (https://www.jsonrpc.org/specification) as text and as values. Pure.
 
 `parse` reads one message: a call or a batch of them, each of which may be malformed by itself. Parameters are taken by
-name. `result` and `failure` make answers.
+name. `result`, `failure` and `batch` make the texts of answers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.core.protocol_operations import MAX_BATCH
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.model.jsontext import JsonTextError, parse_value
+from aiosd.model.jsontext import JsonTextError, dump, parse_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiosd.model.jsontext import JsonObject, JsonValue
 
 Identifier: TypeAlias = "str | int | float | None"
@@ -88,11 +90,16 @@ def _invalid(detail: str, field: str | None = None, identifier: Identifier = Non
     return Malformed(AiosError(ErrorKind.INVALID_REQUEST, detail, field=field), identifier)
 
 
-def result(identifier: Identifier, body: JsonObject) -> JsonObject:
-    """The answer to a call that worked."""
-    return {"jsonrpc": VERSION, "id": identifier, "result": body}
+def result(identifier: Identifier, body: JsonObject) -> str:
+    """The answer to a call that worked, as text: an object that was sent before has its text already."""
+    return f'{{"jsonrpc":"{VERSION}","id":{dump(identifier)},"result":{dump(body)}}}'
 
 
-def failure(identifier: Identifier, error: AiosError) -> JsonObject:
+def failure(identifier: Identifier, error: AiosError) -> str:
     """The answer to one that did not."""
-    return {"jsonrpc": VERSION, "id": identifier, "error": error.wire()}
+    return dump({"jsonrpc": VERSION, "id": identifier, "error": error.wire()})
+
+
+def batch(answers: Sequence[str]) -> str:
+    """Several answers as one text."""
+    return f"[{','.join(answers)}]"

@@ -136,7 +136,7 @@ class _Connection:
                 return error.partial.strip() or None
             except asyncio.LimitOverrunError:
                 error_ = AiosError(ErrorKind.INVALID_REQUEST, f"a line has at most {MAX_TEXT_BYTES} bytes")
-                await self._write(dump(jsonrpc.failure(None, error_)))
+                await self._write(jsonrpc.failure(None, error_))
                 return None
             except OSError:
                 return None

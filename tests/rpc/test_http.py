@@ -132,6 +132,7 @@ def test_json_rpc_2_0(place: Path, request_: object, expected: object) -> None:
 
 
 JSON_HEADERS = {"Content-Type": "application/json"}
+POST = "POST /rpc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 LONG_NAME = {**JSON_HEADERS, "AIOS-Session-Id": "a" * 129}
 FAULTS: list[tuple[str, str, str, dict[str, str], bytes, int]] = [
@@ -182,6 +183,36 @@ def test_faults_of_the_transport(
             assert head.headers["server"] == "aiosd"
             assert head.headers["cache-control"] == "no-store"
             assert [name for name, _, _ in core.calls] == []
+
+    play(scenario())
+
+
+def test_a_client_that_waits_for_a_word_before_its_body_gets_it(place: Path) -> None:
+    async def scenario() -> None:
+        async with connected(place) as (http, _):
+            body = json.dumps(GET).encode()
+            head = f"{POST}Content-Length: {len(body)}"
+            http.writer.write(f"{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert (await http.head()).status == 100
+            http.writer.write(body)
+            assert (await http.answer()).json == ok(1)
+            http.writer.write(f"{head[:-1]}999999\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert (await http.head()).status == 413  # without its body having been asked for
+
+    play(scenario())
+
+
+def test_a_body_of_unknown_length_has_the_same_limit(place: Path) -> None:
+    async def scenario() -> None:
+        async with connected(place) as (http, _):
+            head = f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode()
+            body = json.dumps(GET).encode()
+            http.writer.write(head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
+            assert (await http.answer()).json == ok(1)
+            http.writer.write(head + b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+            for _ in range(4):
+                http.writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+            assert (await http.head()).status == 413
 
     play(scenario())
 

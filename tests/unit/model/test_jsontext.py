@@ -14,6 +14,7 @@ from aiosd.model.jsontext import (
     MAX_TEXT_BYTES,
     JsonTextError,
     JsonValue,
+    Settled,
     canonical,
     check_value,
     dump,
@@ -147,3 +148,10 @@ def test_any_text_is_parsed_or_refused_and_what_is_parsed_is_sound(text: str | b
         return
     check_value(value)
     json.dumps(value, allow_nan=False).encode()
+
+
+def test_a_settled_object_has_one_text() -> None:
+    value = Settled({"a": [1, "ü"], "b": None})
+    assert dump(value) == dump(dict(value)) == '{"a":[1,"ü"],"b":null}'
+    assert dump(value) is value.text
+    assert dump({"inner": value}) == '{"inner":{"a":[1,"ü"],"b":null}}'
