@@ -1,21 +1,25 @@
-"""`system.disk.usage`: how full the mounted file systems are, from /proc/self/mountinfo and statvfs(3).
+"""`system.disk.usage`: how full the machine's mounted file systems are, from mountinfo of process 1 and statvfs(3).
 
-Each file system is told once, at its shortest mount point. Remote ones are named and not asked: a server that is gone
-would hold the task, in a state that not even SIGKILL ends.
+A task has a mount namespace of its own, where private directories lie over `/home`, `/tmp` and others. So the list is
+process 1's, and a file system is asked only where this task's view still shows it: `_seen_at` says which one a path
+leads to here. Each is told once, at its shortest mount point; what is not told is named with its reason. Remote ones
+are not asked: a server that is gone would hold the task, in a state that not even SIGKILL ends.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.capabilities.program import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.worker import Task
@@ -25,10 +29,19 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 MAX_FILE_SYSTEMS = 256
 
 
+class Skipped(Enum):
+    """Why a file system is named and not told."""
+
+    REMOTE = "remote"
+    HIDDEN = "hidden"  # from this task: something of its own lies over it
+    UNREACHABLE = "unreachable"  # for this task's user
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo: device number as text, mount point, file system type, source."""
+    """One line of mountinfo: mount id and device number as texts, mount point, file system type, source."""
 
+    id: str
     device: str
     mount_point: str
     type: str
@@ -41,22 +54,55 @@ class Mount:
 
 
 def work(task: Task) -> JsonObject:
-    """Every local file system that has blocks at all, and the names of the remote ones."""
+    """Every local file system that has blocks at all and can be seen, and the names of the others."""
+    own = _mountinfo("self")
+    devices = {mount.id: mount.device for mount in own}
     found: list[JsonValue] = []
     skipped: list[JsonValue] = []
-    for mount in distinct(mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))):
-        if mount.is_remote:
-            skipped.append({"mount_point": _shown(mount.mount_point), "type": mount.type})
-            continue
-        try:
-            usage = _usage(mount)
-        except OSError:
-            skipped.append({"mount_point": _shown(mount.mount_point), "type": mount.type})
-            continue
-        if usage is not None:
-            found.append(usage)
+    for same in file_systems(_mountinfo("1") or own):
+        told = _told(same, devices)
+        if isinstance(told, Skipped):
+            name: JsonObject = {"mount_point": _shown(same[0].mount_point), "type": same[0].type, "reason": told.value}
+            skipped.append(name)
+        elif told is not None:
+            found.append(told)
     task.progress(100, f"{len(found)} file systems")
     return {"filesystems": found[:MAX_FILE_SYSTEMS], "skipped": skipped[:MAX_FILE_SYSTEMS]}
+
+
+def _mountinfo(pid: str) -> Sequence[Mount]:
+    """The mounts that a process has; none when /proc does not show it."""
+    try:
+        return list(mounts(Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")))
+    except OSError:
+        return []
+
+
+def _told(same: Sequence[Mount], devices: dict[str, str]) -> JsonObject | Skipped | None:
+    """One file system's usage at the first of its mount points that leads to it; None when it has no blocks."""
+    if same[0].is_remote:
+        return Skipped.REMOTE
+    reason = Skipped.HIDDEN
+    for mount in same:
+        try:
+            if _seen_at(mount.mount_point, devices) == mount.device:
+                return _usage(mount)
+        except OSError:
+            reason = Skipped.UNREACHABLE
+    return reason
+
+
+def _seen_at(path: str, devices: dict[str, str]) -> str | None:
+    """The device of the mount that a path leads to in this task's view (proc_pid_fdinfo(5), `mnt_id`).
+
+    stat(2) would not do: its device number is not the mount's on btrfs. Raises OSError when there is no way there.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        information = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii")
+    finally:
+        os.close(descriptor)
+    return devices.get(dict(line.split(":\t", 1) for line in information.splitlines())["mnt_id"])
 
 
 def mounts(mountinfo: str) -> Iterator[Mount]:
@@ -65,17 +111,16 @@ def mounts(mountinfo: str) -> Iterator[Mount]:
         head, dash, tail = line.partition(" - ")
         fields, rest = head.split(" "), tail.split(" ")
         if dash and len(fields) >= 6 and len(rest) >= 2:
-            yield Mount(fields[2], _unescape(fields[4]), rest[0], _unescape(rest[1]))
+            yield Mount(fields[0], fields[2], _unescape(fields[4]), rest[0], _unescape(rest[1]))
 
 
-def distinct(found: Iterator[Mount]) -> list[Mount]:
-    """One mount a device: the one with the shortest path. Sorted by path."""
-    chosen: dict[str, Mount] = {}
+def file_systems(found: Iterable[Mount]) -> list[list[Mount]]:
+    """The mounts of each device, shortest path first; the devices by that path."""
+    by_device: defaultdict[str, list[Mount]] = defaultdict(list)
     for mount in found:
-        known = chosen.get(mount.device)
-        if known is None or len(mount.mount_point) < len(known.mount_point):
-            chosen[mount.device] = mount
-    return sorted(chosen.values(), key=lambda mount: mount.mount_point)
+        by_device[mount.device].append(mount)
+    grouped = [sorted(same, key=lambda mount: len(mount.mount_point)) for same in by_device.values()]
+    return sorted(grouped, key=lambda same: same[0].mount_point)
 
 
 def _usage(mount: Mount) -> JsonObject | None:

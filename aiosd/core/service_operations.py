@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiosd import __version__
@@ -151,10 +152,12 @@ class ServiceOperations:
 
 
 def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+    """Bytes of the database with what is still in its write-ahead log."""
+    size = 0
+    for part in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            size += part.stat().st_size
+    return size
 
 
 def _counts(db: sqlite3.Connection) -> JsonObject:
@@ -163,5 +166,6 @@ def _counts(db: sqlite3.Connection) -> JsonObject:
         **by_status,
         "running": len(candidates.holding(db)),
         "queued": by_status[Status.PENDING.value],
+        "waiting": sum(tasks.count_in_status(db, status) for status in (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)),
         "total": sum(value for value in by_status.values() if isinstance(value, int)),
     }

@@ -13,7 +13,7 @@ import pytest
 
 from aiosd.capabilities.journal_errors import MAX_RESULT_BYTES, chosen, entry
 from aiosd.capabilities.power_reboot import call
-from aiosd.capabilities.system_disk import Mount, distinct, mounts
+from aiosd.capabilities.system_disk import Mount, file_systems, mounts
 from aiosd.manifest.schema import validate
 from tests.unit.capabilities.shim_side import Run, manifest
 
@@ -121,13 +121,13 @@ broken line
 
 
 def test_mountinfo() -> None:
-    found = distinct(mounts(MOUNTINFO))
+    found = file_systems(mounts(MOUNTINFO))
     assert found == [
-        Mount("0:50", "/gvfs", "fuse.gvfsd", "gvfsd"),
-        Mount("98:0", "/m", "ext3", "/dev/root"),
-        Mount("0:41", "/net/a b", "nfs4", "server:/x\\y"),
+        [Mount("42", "0:50", "/gvfs", "fuse.gvfsd", "gvfsd")],
+        [Mount("41", "98:0", "/m", "ext3", "/dev/root"), Mount("36", "98:0", "/mnt2", "ext3", "/dev/root")],
+        [Mount("40", "0:41", "/net/a b", "nfs4", "server:/x\\y")],
     ]
-    assert [mount.is_remote for mount in found] == [True, False, True]
+    assert [same[0].is_remote for same in found] == [True, False, True]
 
 
 # The journal's JSON format (systemd.io/JOURNAL_EXPORT_FORMATS): all values texts, bytes as numbers, repeated fields as

@@ -527,6 +527,9 @@ def test_waiting(tmp_path: Path) -> None:
             shown = await aios.invoke("task.wait", {"task_id": task, "until_waiting": True})
             assert shown["status"] == "input_required"
             assert "question" in shown
+            counts = (await aios.invoke("service.status", {}))["tasks"]
+            assert isinstance(counts, dict)
+            assert (counts["waiting"], counts["queued"], counts["total"]) == (1, 0, 1)
             waiting = asyncio.create_task(aios.invoke("task.wait", {"task_id": task}))
             await aios.invoke("task.input", {"task_id": task, "input": {"n": 1}})
             assert (await waiting)["status"] == "completed"
