@@ -75,6 +75,39 @@ class Whole(Kind[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class Percent:
+    """A part of something else, as *TasksMax=* takes one (systemd.resource-control(5))."""
+
+    value: int
+
+    def of(self, whole: int) -> int:
+        """That part, rounded down, but never nothing."""
+        return max(1, whole * self.value // 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Kind[int | Percent]):
+    """A whole number, or percent of another setting."""
+
+    maximum: int
+
+    def parse(self, text: str) -> int | Percent:
+        """Digits; with `%` a part."""
+        if text.endswith("%"):
+            return Percent(Whole(1, 100).parse(text[:-1]))
+        return Whole(1, self.maximum).parse(text)
+
+    def show(self, value: int | Percent) -> str:
+        """As it would stand in the file."""
+        return f"{value.value}%" if isinstance(value, Percent) else str(value)
+
+    @property
+    def words(self) -> str:
+        """The bounds of both."""
+        return f"a whole number, 1 to {self.maximum}, or 1% to 100%"
+
+
+@dataclass(frozen=True, slots=True)
 class Span(Kind[float]):
     """A time span, in seconds."""
 

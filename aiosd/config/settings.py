@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from aiosd.config.kinds import AlwaysYes, Boolean, Consent, Kind, OrNone, Size, Span, Whole
+from aiosd.config.kinds import AlwaysYes, Boolean, Consent, Kind, OrNone, Percent, Share, Size, Span, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,11 @@ class Config:
         "on tasks of low priority wait and say so; others start.",
     )
     cpu_pressure: int | None = setting(
-        95, Section.SCHEDULER, OrNone(Whole(1, 100)), "The same for CPU time (/proc/pressure/cpu)."
+        95,
+        Section.SCHEDULER,
+        OrNone(Whole(1, 100)),
+        "The same for CPU time (/proc/pressure/cpu), which is short on every machine that is put to full use and does "
+        "no harm: so tasks of low priority do not wait for its end, but start one at a time, when no other task runs.",
     )
     default_task_priority: int = setting(
         1,
@@ -208,11 +212,12 @@ class Config:
         Whole(1, 10_000),
         "Calls that one connection may have in progress. Waiting for a task counts; more are refused.",
     )
-    max_queued_per_user: int | None = setting(
-        None,
+    max_queued_per_user: int | Percent | None = setting(
+        Percent(50),
         Section.LIMITS,
-        OrNone(Whole(1, 1_000_000)),
-        "Of *max_queue_size*, how much one user other than root may use.",
+        OrNone(Share(1_000_000)),
+        "Of *max_queue_size*, how much one user other than root may use: so that nobody fills the queue alone. On a "
+        "machine with one user it may be *infinity*.",
     )
     max_subscriptions_per_user: int = setting(
         64, Section.LIMITS, Whole(1, 100_000), "Subscriptions that one user may have open."
@@ -266,6 +271,13 @@ class Config:
         Whole(1, 10_000),
         "Tasks of one user that may wait for an authentication or an approval. One more is refused.",
     )
+
+
+    @property
+    def queue_share(self) -> int | None:
+        """Tasks of one user that may wait; None without a limit."""
+        share = self.max_queued_per_user
+        return share.of(self.max_queue_size) if isinstance(share, Percent) else share
 
 
 def settings() -> Iterator[Setting]:

@@ -68,7 +68,7 @@ class Running:
 class AdmissionLimits:
     """How many may run at a time, together and of one capability ("tool"). At least 1 each.
 
-    `pressure`: the machine is short of something, so that tasks of low priority do not start.
+    `pressure`: the machine is short of something, which tasks of low priority are not to make worse.
     """
 
     max_concurrent: int
@@ -77,7 +77,7 @@ class AdmissionLimits:
 
 
 LOW = 0
-"""The priority that waits while the machine is short of memory or CPU."""
+"""The priority that waits while the machine is short of memory, and starts one at a time while it is of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: Adm
             failed[task.id] = broken
             continue
         reason = _not_ready(task, now)
-        if reason is None and task.priority <= LOW:
+        if reason is None and task.priority <= LOW and _holds_low(limits.pressure, slots.total()):
             reason = limits.pressure
         if reason is None and slots[task.capability_id] >= _limit(task, limits):
             reason = WaitReason.CAPABILITY_LIMIT
@@ -123,6 +123,12 @@ def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: Adm
             ready = _ready_at(task)
             wakeup = ready if wakeup is None else min(wakeup, ready)
     return Admission(tuple(start), failed, waiting, wakeup)
+
+
+def _holds_low(pressure: WaitReason | None, running: int) -> bool:
+    """Whether tasks of low priority wait. Memory that is short gets shorter with each that starts; processor time that
+    is short is only shared, and may be short for days, so then one at a time still gets on."""
+    return pressure is not None and (pressure is not WaitReason.CPU_PRESSURE or running > 0)
 
 
 def _broken_dependency(task: Candidate) -> str | None:

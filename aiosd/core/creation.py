@@ -249,7 +249,7 @@ class Creation:
         room = self._settings.current.max_queue_size
         if tasks.queued(transaction) >= room:
             raise AiosError(ErrorKind.QUEUE_FULL, f"{room} tasks are waiting already", data={"max_queue_size": room})
-        share = self._settings.current.max_queued_per_user
+        share = self._settings.current.queue_share
         if share is not None and task.uid != 0 and tasks.waiting_of(transaction, task.uid) >= share:
             raise AiosError(
                 ErrorKind.QUEUE_FULL,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aiosd.config import Config, Loaded, load, settings
 from aiosd.config.files import assignments
-from aiosd.config.kinds import Boolean, Size, Span, Whole
+from aiosd.config.kinds import Boolean, Percent, Share, Size, Span, Whole
 from aiosd.config.manpage import rendered
 
 ROOT = Path(__file__).parents[3]
@@ -253,3 +253,25 @@ def test_the_man_page_is_made_from_the_table() -> None:
     assert rendered(page) == page, "run: python3 -m aiosd.config.manpage docs/man/aiosd.conf.5.md"
     for row in settings():
         assert f"*{row.name}=*" in page
+
+
+@given(st.integers(1, 100), st.integers(1, 1_000_000))
+def test_a_share_is_a_number_or_a_part(percent: int, whole: int) -> None:
+    kind = Share(1_000_000)
+    part = kind.parse(f"{percent}%")
+    assert part == Percent(percent)
+    assert kind.parse(kind.show(part)) == part
+    assert isinstance(part, Percent)
+    assert 1 <= part.of(whole) <= whole
+    assert kind.parse(str(whole)) == whole
+    for wrong in ("0%", "101%", "%", "50 %", "-1", "0"):
+        with pytest.raises(ValueError, match="must be"):
+            kind.parse(wrong)
+
+
+def test_one_user_has_half_of_the_queue_unless_told_otherwise(machine: Machine) -> None:
+    assert Config().queue_share == 50
+    machine.write(machine.etc, "aiosd.conf", "[Scheduler]\nmax_queue_size=7\n[Limits]\nmax_queued_per_user=100%\n")
+    assert machine.load().config.queue_share == 7
+    machine.write(machine.etc, "aiosd.conf", "[Limits]\nmax_queued_per_user=infinity\n")
+    assert machine.load().config.queue_share is None

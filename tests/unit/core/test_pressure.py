@@ -59,3 +59,16 @@ def test_low_waits_and_says_why_all_others_are_as_without(priorities: list[int],
     low = {task.id for task in queue if task.priority == 0}
     assert [name for name in calm.start if name not in low] == list(pressed.start)
     assert {name for name, why in pressed.waiting.items() if why is WaitReason.MEMORY_PRESSURE} == low
+
+
+@given(st.lists(st.integers(0, 3), max_size=20), st.integers(0, 3))
+def test_on_a_machine_that_is_busy_for_days_low_ones_start_one_at_a_time(priorities: list[int], busy: int) -> None:
+    queue = [Candidate(f"t{number}", number, priority, f"x{number}") for number, priority in enumerate(priorities)]
+    running = [Running(f"r{number}", f"y{number}") for number in range(busy)]
+    low = [task.id for task in queue if task.priority == 0]
+    others = [task.id for task in queue if task.priority]
+    pressed = choose(queue, running, AdmissionLimits(100, 3, WaitReason.CPU_PRESSURE), 0)
+    assert {name for name in pressed.start if name not in low} == set(others)
+    started = low[:1] if not (busy or others) else []
+    assert [name for name in pressed.start if name in low] == started
+    assert pressed.waiting == {name: WaitReason.CPU_PRESSURE for name in low if name not in started}
