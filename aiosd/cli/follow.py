@@ -73,7 +73,10 @@ class Patience:
         self._asked = time.monotonic()
 
     async def after(self, failure: Failure) -> None:
-        """Wait a moment before the next try; raises `failure` when it is another, or there have been enough tries."""
+        """Wait a moment before the next try; raises `failure` when it is another, or there have been enough tries.
+
+        The first one needs no pause: whoever calls while the daemon is restarted waits on the bus or in the socket.
+        """
         import asyncio
 
         if not failure.is_absence:
@@ -85,7 +88,8 @@ class Patience:
             self._gone_since = now
             if self._view is not None:
                 self._view.note("aiosd went away; the task goes on, waiting for aiosd to come back")
-        elif now - self._gone_since > RESTART_TIMEOUT:
+            return
+        if now - self._gone_since > RESTART_TIMEOUT:
             raise failure
         await asyncio.sleep(_RESTART_PAUSE)
 

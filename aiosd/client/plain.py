@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from aiosd.client.messages import Event
     from aiosd.model.jsontext import JsonObject, JsonValue
 
-RECONNECT_SECONDS = 1.0
-"""Pause before an event stream that broke is taken up again."""
+FIRST_PAUSE = 0.1
+"""Seconds between the second and the third try to take up an event stream that broke; each pause is twice the last."""
+LONGEST_PAUSE = 5.0
+SETTLED = 5.0
+"""Seconds after which a stream that breaks had worked, so that it is taken up at once again."""
 STREAM_SILENCE = 60.0
 """Seconds without even a heartbeat after which a stream counts as broken."""
 
@@ -141,21 +144,27 @@ class Client:
     ) -> Iterator[Event]:
         """Events as they happen, for ever: a stream that breaks is taken up where it broke, without loss or repeat.
 
+        At once, the first time: while the service is restarted its socket takes the connection and keeps it waiting.
+
         `task_id` "" for all tasks of this user; `kinds`: words as `status`, `progress`; none for all. `last_event_id`:
         go on after that event; without it a task's events come from its beginning (`from_start`) or from now on.
         """
         last = last_event_id or (_BEGINNING if from_start and task_id else "")
         query = urlencode([("task_id", task_id)] * bool(task_id) + [("events", ",".join(kinds))] * bool(kinds))
         reader = StreamReader()
-        first = True
+        first, pause = True, 0.0
         while True:
+            begun = time.monotonic()
             try:
                 yield from self._stream(query, reader.last_id or last, reader)
             except (OSError, http.client.HTTPException):
                 if first:
                     raise
             first = False
-            time.sleep(RECONNECT_SECONDS)
+            if time.monotonic() - begun > SETTLED:
+                pause = 0.0
+            time.sleep(pause)
+            pause = min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
             reader = _again(reader)
 
     def _stream(self, query: str, last: str, reader: StreamReader) -> Iterator[Event]:

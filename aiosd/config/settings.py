@@ -272,7 +272,6 @@ class Config:
         "Tasks of one user that may wait for an authentication or an approval. One more is refused.",
     )
 
-
     @property
     def queue_share(self) -> int | None:
         """Tasks of one user that may wait; None without a limit."""

@@ -2,7 +2,8 @@
 
 `/proc/pressure/memory` says which share of the last ten seconds some process waited for memory
 (https://docs.kernel.org/accounting/psi.html). Above the configured share, tasks of low priority wait until it is over
-and say so (`waiting_for`); all others start. For CPU they wait for each other only (`admission`). A kernel without it never holds anybody back.
+and say so (`waiting_for`); all others start. For CPU they wait for each other only (`admission`). A kernel without it
+never holds anybody back.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.core import clock, run_states
@@ -21,16 +20,15 @@ from aiosd.core.outcome import Ending
 from aiosd.core.reading import ending_of, log_sizes, record_view, sizes_on_disk
 from aiosd.core.recovery_plan import Aftermath, aftermath
 from aiosd.core.start_request import start_request
-from aiosd.core.watch import STOP_MARGIN, Watch
+from aiosd.core.watch import STOP_MARGIN, Watch, held
 from aiosd.model.status import Reason, Status
 from aiosd.model.task import RunState
 from aiosd.run import records
-from aiosd.run.client import ControlChannel, LauncherError, LauncherErrorCode, wait_pidfd
+from aiosd.run.client import LauncherError, LauncherErrorCode, wait_pidfd
 from aiosd.run.layout import RunPaths
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from aiosd.core.artifacts import BlobStore
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.manifest import Capability
     from aiosd.model.task import Run, Task
-    from aiosd.run.client import AttachedRun, LauncherClient
+    from aiosd.run.client import AttachedRun, ControlChannel, LauncherClient
     from aiosd.store.database import Database, Transaction
 
 T = TypeVar("T")
@@ -103,6 +101,7 @@ class Supervision:
         watch = self._watch(run, self._registry.find(task.capability_id))
         # Whether the scope is frozen was decided before the status was stored, by a cooperative program or for it.
         watch.frozen = task.status is Status.PAUSED
+        watch.adopted = True
         self._spawn(self._guarded(self._resume(watch, run, task, attached), watch))
 
     def take_result(self, run: Run, task: Task) -> None:
@@ -160,7 +159,7 @@ class Supervision:
         except LauncherError as error:
             await self._launch_failed(watch, error)
             return
-        async with _held(started.control, started.pidfd) as control:
+        async with held(started.control, started.pidfd) as control:
             placed: JsonObject = {
                 "unit": started.unit, "control_group": started.control_group, "pid": started.pid,
                 "limits": started.limits,
@@ -204,7 +203,7 @@ class Supervision:
         await self._lost(watch, reason, message)
 
     async def _resume(self, watch: Watch, run: Run, task: Task, attached: AttachedRun) -> None:
-        async with _held(attached.control, attached.pidfd) as control:
+        async with held(attached.control, attached.pidfd) as control:
             await self._intake.recall(watch, run)
             watch.control = control
             if run.state is RunState.STARTING:
@@ -304,6 +303,8 @@ class Supervision:
 
     async def request_stop(self, watch: Watch, reason: str) -> None:
         """Ask the program to end, with its grace; the scope is killed when that has passed."""
+        if watch.adopted:  # its program runs already; not to be killed because we cannot speak to it yet
+            await watch.connected()
         if watch.stopping:
             return
         watch.stopping = True
@@ -385,14 +386,3 @@ class Supervision:
     ) -> None:
         finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, after)
         await self._store(lambda tx: run_states.finish(tx, finish))
-
-
-@asynccontextmanager
-async def _held(control: socket.socket, pidfd: int) -> AsyncIterator[ControlChannel]:
-    """Own the two descriptors of a live run for as long as it is followed."""
-    channel = ControlChannel(control)
-    try:
-        yield channel
-    finally:
-        channel.close()
-        os.close(pidfd)

@@ -6,22 +6,25 @@ Nothing here is durable. Whatever is lost with the process is made again from th
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import os
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiosd.run.client import ControlChannel
+
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.manifest import Capability
-    from aiosd.run.client import ControlChannel
 
 STOP_MARGIN = 2.0
 """Seconds that a shim has beyond the program's grace before the whole scope is killed."""
 
-
-CONNECT_WAIT = 2.0
+CONNECT_WAIT = 10.0
 """Seconds that somebody who wants to speak to a program waits for the channel to a run that has just begun."""
 
 
@@ -29,7 +32,7 @@ CONNECT_WAIT = 2.0
 class Watch:
     """A live run, of the user `uid`. `kill_at`, `deadline_at`: seconds on the boot clock.
 
-    `offset`, `stored`: see core/intake.py.
+    `offset`, `stored`: see core/intake.py. `adopted`: it runs from before this daemon.
     """
 
     run_id: str
@@ -42,6 +45,7 @@ class Watch:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     holding: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
+    adopted: bool = False
     frozen: bool = False
     stopping: bool = False
     timed_out: bool = False
@@ -97,3 +101,14 @@ class Watch:
         future = self._answers.get(str(payload.get("id")))
         if future is not None and not future.done():
             future.set_result(payload)
+
+
+@asynccontextmanager
+async def held(control: socket.socket, pidfd: int) -> AsyncIterator[ControlChannel]:
+    """Own the two descriptors of a live run for as long as it is followed."""
+    channel = ControlChannel(control)
+    try:
+        yield channel
+    finally:
+        channel.close()
+        os.close(pidfd)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 15.0
 """Longest silence: then a comment shows that both ends are still there."""
 HEARTBEAT = b":\n\n"
-RETRY = b"retry: 1000\n\n"
-"""How long a client waits before it reconnects, in milliseconds."""
+RETRY = b"retry: 100\n\n"
+"""How long a client waits before it reconnects, in milliseconds: not long, as the socket keeps it waiting by itself."""
 PAGE = 500
 """Missed events that are fetched at a time."""
 CHUNK = 16 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from aiosd.client import AsyncClient, CallError, Client, Event
 from aiosd.client.messages import StreamReader
+from aiosd.client.plain import FIRST_PAUSE, LONGEST_PAUSE
 from tests.rpc.serving import door
 from tests.rpc.standin import TASK, StandIn
 from tests.rpc.story import CAPABILITY, MANIFEST, OPTIONS, REQUESTS, RESULT, search_and_compare
@@ -77,7 +79,14 @@ def test_the_client_for_asyncio(place: Path) -> None:
 
 
 def test_a_plain_stream_goes_on_after_the_service_was_away(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiosd.client.plain.RECONNECT_SECONDS", 0.05)
+    pauses: list[float] = []
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        real(seconds / 10)
+
+    monkeypatch.setattr("aiosd.client.plain.time.sleep", sleep)
 
     async def scenario() -> None:
         stand_in = StandIn()
@@ -100,6 +109,9 @@ def test_a_plain_stream_goes_on_after_the_service_was_away(place: Path, monkeypa
             stand_in.happen(2)
             await listening
             assert [heard.get_nowait().id[-1] for _ in range(3)] == ["3", "4", "5"]
+        # Where nobody holds the socket there are more tries: the first at once, then after longer and longer pauses.
+        assert pauses[0] == 0
+        assert pauses[1:] == [min(FIRST_PAUSE * 2**number, LONGEST_PAUSE) for number in range(len(pauses) - 1)]
 
     play(scenario())
 

@@ -154,7 +154,7 @@ def test_silence_is_broken_by_comments(place: Path) -> None:
                 asyncio.get_running_loop().call_later(0.1, stand_in.happen, 1)
                 await stream.take(1)
                 assert stream.parser.comments >= 2
-                assert stream.parser.retry == 1000
+                assert stream.parser.retry == 100
 
     play(scenario())
 
@@ -197,7 +197,7 @@ def test_streams_end_properly_when_the_daemon_stops(place: Path) -> None:
             stream = Http(*await asyncio.open_unix_connection(paths.http))
             stream.send("GET", f"/events?task_id={TASK}")
             assert (await stream.head()).status == 200
-        assert await stream.chunked() == b"retry: 1000\n\n"
+        assert await stream.chunked() == b"retry: 100\n\n"
         stream.writer.close()
 
     play(scenario())

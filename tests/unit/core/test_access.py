@@ -264,5 +264,14 @@ def test_no_descriptor_is_left_when_a_caller_leaves(tmp_path: Path, turns: int) 
                     for descriptor in left.fds:
                         os.close(descriptor)
             await eventually(lambda: aios.supervision.watches == {})
+            await eventually(lambda: not opening())
 
     play(scenario())
+
+
+def opening() -> list[str]:
+    """Files that are still being opened in a thread for somebody who has left; each is closed when that is done."""
+    import asyncio
+
+    named = [repr(task.get_coro()) for task in asyncio.all_tasks()]
+    return [name for name in named if "to_thread" in name]

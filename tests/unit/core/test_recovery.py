@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.core.intake import Intake
 from aiosd.run.client import LauncherError, LauncherErrorCode, StartRequest
 from tests.unit.core.fakelauncher import FakeLauncher, FakeRun
 from tests.unit.core.rig import PLAIN, Core, daemon, eventually, manifest, play
@@ -15,6 +16,9 @@ from tests.unit.core.rig import PLAIN, Core, daemon, eventually, manifest, play
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+
+    from aiosd.core.watch import Watch
+    from aiosd.model.task import Run
 
 OTHER_BOOT = "4f0c7f2e-0000-4000-8000-000000000002"
 CAPABILITY = "test.recovered.run"
@@ -408,5 +412,33 @@ def test_waiting_tasks_go_on_waiting(tmp_path: Path) -> None:
                 assert (await aios.task(asking)).status == "input_required"
                 await aios.invoke("task.input", {"task_id": asking, "input": {}})
                 assert (await aios.ended(asking)).status == "completed"
+
+    play(scenario())
+
+
+def test_a_cancel_right_after_a_restart_is_told_to_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is only just being taken up: its program is asked all the same, and not killed without its grace."""
+    release = asyncio.Event()
+    recall = Intake.recall
+
+    async def late(intake: Intake, watch: Watch, run: Run) -> None:
+        await release.wait()
+        await recall(intake, watch, run)
+
+    async def scenario() -> None:
+        async with machine(tmp_path, patient) as launcher:
+            async with daemon(tmp_path, launcher) as aios:
+                task = await running(aios)
+            monkeypatch.setattr(Intake, "recall", late)
+            async with daemon(tmp_path, launcher) as aios:
+                canceling = asyncio.create_task(aios.invoke("task.cancel", {"task_id": task}))
+                while (await aios.task(task)).cancel_reason is None:  # noqa: ASYNC110  no event tells
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)  # the cancel goes on until it waits for the run, or ends it
+                release.set()
+                await canceling
+                assert (await aios.task(task)).status == "canceled"
+            assert "cancel" in [kind for kind, _ in launcher.made(task)[0].heard]
+            assert not [call for call in launcher.calls if call[0] == "stop"]
 
     play(scenario())

@@ -92,6 +92,12 @@ class Client:
                 raise
             return
 
+    async def begun(self, task_id: str) -> None:
+        """Wait until its program has started: a task that is canceled before that need never start one."""
+        async with asyncio.timeout(PATIENCE):
+            while not any(run.went for run in self.world.launcher.made(task_id)):  # noqa: ASYNC110  nothing tells
+                await asyncio.sleep(0.005)
+
     async def until(self, task_id: str, *states: str) -> JsonObject:
         """Wait until its status or phase is one of these."""
         async with asyncio.timeout(PATIENCE):

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.unit.core.rig import OPEN, manifest
+from tests.unit.core.rig import OPEN, PATIENCE, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -94,6 +94,7 @@ async def question_and_answer(client: Client) -> None:
 async def cancel_while_running(client: Client) -> None:
     task = await client.create(WORKER, "one")
     await client.until(task, "running")
+    await client.begun(task)
     await client.do("task.cancel", {"task_id": task}, lambda found: found["status"] == "canceled")
     await client.until(task, "canceled")
 
@@ -121,7 +122,7 @@ async def webhook(client: Client) -> None:
         "task.input", {"task_id": task, "input": {"n": 7}}, lambda found: found["status"] != "input_required"
     )
     await client.until(task, "completed")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "task.result" not in client.delivered():  # noqa: ASYNC110  a receiver elsewhere tells nobody here
             await asyncio.sleep(0.01)
 

@@ -17,7 +17,7 @@ import pytest
 
 from aiosd.store.errors import StoreError
 from tests.unit.core.fakelauncher import FakeLauncher
-from tests.unit.core.rig import play
+from tests.unit.core.rig import PATIENCE, play
 from tests.unit.hooks.receiver import receiving
 from tests.unit.reliability.client import Client
 from tests.unit.reliability.crashing import Crash, Moment, world
@@ -41,7 +41,7 @@ async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
         launcher.program = scenario.program
         async with world(root, launcher, crashes) as made:
             client = Client(made)
-            async with asyncio.timeout(20), receiving(client.receiver):
+            async with asyncio.timeout(2 * PATIENCE), receiving(client.receiver):
                 await scenario.script(client)
                 while True:
                     with suppress(StoreError):  # it died while it was looked at
