@@ -41,7 +41,7 @@ async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
         launcher.program = scenario.program
         async with world(root, launcher, crashes) as made:
             client = Client(made)
-            async with asyncio.timeout(2 * PATIENCE), receiving(client.receiver):
+            async with asyncio.timeout(3 * PATIENCE), receiving(client.receiver):
                 await scenario.script(client)
                 while True:
                     with suppress(StoreError):  # it died while it was looked at
