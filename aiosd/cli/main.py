@@ -78,6 +78,7 @@ VERBS = {
         Verb("status", SERVICE, "Show what aiosd is doing"),
         Verb("drain", SERVICE, "Let no more tasks start"),
         Verb("reload", SERVICE, "Have aiosd read its configuration and capabilities again"),
+        Verb("bug-report", SERVICE, "Collect what a bug report needs, without secrets"),
         Verb("rpc", SERVICE, "Call a method of the JSON-RPC interface"),
         Verb("completion", SERVICE, "Print the completion script of a shell"),
     )

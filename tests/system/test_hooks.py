@@ -147,3 +147,32 @@ def test_a_crash_between_answer_and_handover_loses_nothing(near: Container, root
         until(lambda: near.run("aiosctl", "auth", task_id, "--secret-file=/run/api-key", check=False).returncode == 0)
     until(lambda: status_of(near, task_id) == "completed")
     assert json.loads(near.run("aiosctl", "show", task_id, "--json").stdout)["result"] == {"length": len(key)}
+
+
+def test_a_bug_report_has_no_secret_and_shows_each_what_they_may_see(near: Container, root: Caller) -> None:
+    """What was handed in stays where it is, and what got into the journal or a file by mistake is taken out there."""
+    key = key_of(near)
+    task_id = asking(near)
+    near.run("aiosctl", "webhook", "add", task_id, f"{URL}?key={key}", "--token-file=/run/token", "--event=result")
+    near.run("aiosctl", "auth", task_id, "--secret-file=/run/api-key")
+    until(lambda: status_of(near, task_id) == "completed")
+    slip, setting = secrets.token_urlsafe(12), secrets.token_urlsafe(12)
+    near.sh(f"echo '# proxy password: {setting}' >>{SETTINGS}")
+    pid = near.run("systemctl", "show", "--property=MainPID", "--value", "aiosd.service").stdout.strip()
+    planted = f"MESSAGE=POST failed, sent Authorization: Bearer {slip}\nOBJECT_PID={pid}\n"
+    near.run("logger", "--journald", input=planted)
+    near.run("journalctl", "--sync")
+    assert slip in near.sh("journalctl --no-pager --unit=aiosd.service")
+
+    near.run("aiosctl", "bug-report", "--lines=5000", "--output=/run/report")
+    report = near.sh("cat /run/report; rm /run/report")
+    assert [secret for secret in (key, TOKEN, slip, setting) if secret in report] == []
+    assert "sent Authorization: [removed]" in report
+    assert "# proxy password: [removed]" in report
+    for told in (task_id, "Active: active (running)", "aios-launcher.service", '"launcher"', "sound, version 1."):
+        assert told in report
+
+    theirs = near.run("aiosctl", "bug-report", user="alice").stdout
+    assert "Active: active (running)" in theirs
+    assert [told for told in (task_id, key, TOKEN, slip, "POST failed") if told in theirs] == []
+    assert "not read: it is root's and aiosd's" in theirs
