@@ -41,18 +41,22 @@ def argv_inside(
     login: bool = False,
     seat: str | None = None,
     env: Mapping[str, str] | None = None,
+    terminal: bool = False,
 ) -> list[str]:
     """What root inside the box has to execute so that `argv` runs as `user`.
 
     `login`: in a PAM session of logind (`su -`), active but not local: polkit then counts it as allow_any. `seat`: with
     "seat0", a session that is local and active. Neither: just that user's uid, gid and groups, in no session.
+    `terminal`: on a terminal of the box, for a person: with job control, Ctrl-C, and passwords asked for.
     """
     extra = [f"{name}={value}" for name, value in (env or {}).items()]
     base = ["env", "-i", f"PATH={SEARCH_PATH}", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}"]
     if login or seat:
         session = [f"XDG_SEAT={seat}", "XDG_SESSION_TYPE=tty"] if seat else []
         inner = ["env", *extra, *argv] if extra else list(argv)
-        return [*base, *session, "su", "-", user, "-c", shlex.join(inner)]
+        return [*base, *session, "su", *(["--pty"] if terminal else []), "-", user, "-c", shlex.join(inner)]
+    if terminal:
+        argv = ["script", "--quiet", "--return", "--command", shlex.join(argv), "/dev/null"]
     if user == "root":
         return [*base, "HOME=/root", "USER=root", *extra, *argv]
     drop = ["setpriv", "--reuid", user, "--regid", user, "--init-groups", "--"]

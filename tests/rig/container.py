@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from enum import Enum
 from pathlib import Path
@@ -154,7 +155,8 @@ class Container(Box):
 
     def become(self, argv: Sequence[str], *, user: str, login: bool, seat: str | None) -> None:
         """Replace this process by `argv` inside, terminal and all. Does not return."""
-        inside = self._argv(argv_inside(argv, user=user, login=login, seat=seat))
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        inside = self._argv(argv_inside(argv, user=user, login=login, seat=seat, terminal=terminal))
         os.execvp(inside[0], inside)  # noqa: S606 - no shell is wanted
 
     def stop(self) -> None:

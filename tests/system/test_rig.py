@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,6 +90,17 @@ def test_a_session_is_local_only_on_a_seat(bare: Container, seat: str | None, ex
     show = 'loginctl show-session "$XDG_SESSION_ID" -p Seat -p Active --value'
     lines = bare.run("sh", "-c", show, user="alice", login=True, seat=seat).stdout.split("\n")
     assert (lines[0], lines[1]) == expected
+
+
+@pytest.mark.parametrize("session", ["", "-u alice", "-u alice -S seat0"], ids=["root", "user", "seat"])
+def test_a_person_gets_a_terminal_of_the_box(bare: Container, session: str) -> None:
+    """With a controlling terminal: where a password is asked for, and Ctrl-C ends a command and not the shell."""
+    command = f"{sys.executable} -m tests.rig exec {bare.name} {session} -- sh -c 'tty; echo done >/dev/tty'"
+    done = subprocess.run(
+        ["script", "--quiet", "--return", "--command", command, "/dev/null"],
+        cwd=host.CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert re.search(r"/dev/pts/\d+\s+done\s*$", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_a_late_command_is_ended_with_its_children(bare: Container) -> None:
