@@ -175,6 +175,12 @@ class Feed:
         self.closed = True
         self._ready.set()
 
+    def wake(self) -> None:
+        """Let who waits look, though nothing is there."""
+        self._ready.set()
+
     async def wait(self) -> None:
-        """Until something waits, or the feed is closed."""
+        """Until something waits, the feed is closed, or somebody wakes who waits here."""
         await self._ready.wait()
+        if not self._queue and not self.closed:
+            self._ready.clear()

@@ -15,6 +15,7 @@ from aiosd.rpc.feed import frame
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from typing import Self
 
     from aiosd.auth.caller import Caller
     from aiosd.model.jsontext import JsonValue
@@ -31,6 +32,38 @@ PAGE = 500
 """Missed events that are fetched at a time."""
 CHUNK = 16 * 1024
 """Bytes that are put together into one write."""
+
+
+class Pulse:
+    """Calls when nothing was felt for so long. One timer, however much is felt; a context manager."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        """Nothing happens before it is entered."""
+        self._seconds = seconds
+        self._call = call
+        self._last = 0.0
+
+    def __enter__(self) -> Self:
+        """From now on."""
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """No more."""
+        self._timer.cancel()
+
+    def felt(self) -> None:
+        """Something has happened."""
+        self._last = self._loop.time()
+
+    def _look(self) -> None:
+        left = self._last + self._seconds - self._loop.time()
+        if left <= 0:
+            self._call()
+            left = self._seconds
+        self._timer = self._loop.call_later(left, self._look)
 
 
 class Stream:
@@ -54,7 +87,7 @@ class Stream:
         self._entry = entry
         self._feed = feed
         self._replays = replays
-        self._heartbeat = heartbeat
+        self._pulse = Pulse(heartbeat, feed.wake)
         self._owed: int | None = None
 
     async def run(self, write: Callable[[bytes], Awaitable[None]], last: int | None) -> None:
@@ -99,18 +132,15 @@ class Stream:
             self._feed.clear()  # more happened meanwhile than the feed takes; the store has all of it
 
     async def _live(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._heartbeat):
-                    await self._feed.wait()
-            except TimeoutError:
-                await write(HEARTBEAT)
-                continue
-            if self._feed.closed:
-                return
-            self._owed = self._feed.first
-            await write(self._chunk())
-            self._owed = None
+        with self._pulse:
+            while True:
+                await self._feed.wait()
+                self._pulse.felt()
+                if self._feed.closed:
+                    return
+                self._owed = self._feed.first
+                await write(self._chunk() or HEARTBEAT)
+                self._owed = None
 
     def _chunk(self) -> bytes:
         frames: list[bytes] = []

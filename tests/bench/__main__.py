@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import box
+from tests.bench import box, rpc
 from tests.bench.figures import Figure, Spread, as_markdown, as_text
 from tests.rig import container, host
 
@@ -28,13 +28,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--single", type=int, default=100, help="tasks one after the other (default: %(default)s)")
     parser.add_argument("--idle", type=float, default=30.0, help="seconds of doing nothing (default: %(default)s)")
     parser.add_argument("--stored", type=int, default=MANY, help="finished tasks of the big database")
-    parser.add_argument("--only", choices=("speed", "size"), help="half of it")
+    parser.add_argument("--door", type=float, default=8.0, help="seconds of each request to the JSON-RPC door")
+    parser.add_argument("--only", choices=("speed", "size", "door"), help="a part of it")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
     parser.add_argument("--bus", type=container.Bus, choices=list(container.Bus), default=container.Bus.DAEMON)
     parser.add_argument("--write", type=Path, metavar="FILE", help="also as a Markdown document")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.tasks, options.single, options.idle, options.stored = 1, 20, 5, 2.0, FEW * 2
+        options.door = 0.4
     return options
 
 
@@ -102,10 +104,10 @@ def _stored(bench: Bench, many: int) -> list[Figure]:
 
 def _measure(bench: Bench, options: argparse.Namespace) -> list[Figure]:
     figures: list[Figure] = []
-    if options.only != "size":
+    if options.only in (None, "speed"):
         figures += _latency(bench, options.single)
         figures += _rates(bench, options.rounds, options.tasks)
-    if options.only != "speed":
+    if options.only in (None, "size"):
         bench.restart()
         figures += _idle(bench, options.idle)
         figures += _live(bench)
@@ -133,9 +135,13 @@ def _document(figures: Sequence[Figure], note: str) -> str:
 def main() -> int:
     """Exit status 69 (EX_UNAVAILABLE) when this machine cannot do it."""
     options = _options(sys.argv[1:])
+    figures: list[Figure] = []
     try:
-        with box.prepared(f"bench-{os.getpid()}", options.bus) as bench:
-            figures = _measure(bench, options)
+        if options.only != "door":
+            with box.prepared(f"bench-{os.getpid()}", options.bus) as bench:
+                figures += _measure(bench, options)
+        if options.only in (None, "door"):
+            figures += rpc.figures(options.door, options.stored if options.quick else rpc.STORED)
     except host.Unavailable as error:
         print(f"bench: {error}", file=sys.stderr)
         return 69

@@ -1,165 +1,184 @@
 """The JSON-RPC door beside an aiohttp echo in the same process: `python3 -m tests.bench.rpc [--seconds N]`.
 
-Both answer on Unix sockets of one server process with the real core on a real store; the client is a process of its own
-that knows only bytes. Rounds alternate, so that what else the machine does meets both.
+Both answer on Unix sockets of one server process (`rpc_server`) with the real core on a real store; the clients are a
+process of their own that knows only bytes (`rpc_client`). Rounds alternate, so that what else the machine does meets
+both. A commit's moment is when the daemon knew of it: the clock is the machine's, the same in both processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import AsyncExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
-from aiosd.model.event import Event, Kind, Source
-from aiosd.store import journal
-from aiosd.store.glances import MOST
-from tests.rpc.serving import EventStream, Http, door
-from tests.unit.core.rig import USER, core
+from tests.bench import rpc_client
+from tests.bench.figures import Figure, Spread, as_text
+from tests.rig import host
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aiosd.model.jsontext import JsonObject
-    from aiosd.store.database import Transaction
+    from collections.abc import Iterator, Sequence
 
 ROUNDS = 4
 CONNECTIONS = 8
 FOLLOWERS = 50
-TASKS = 2 * MOST
-"""Asked for in turn, none is kept from the last time (`store/glances.py`)."""
-BATCH = 20
-"""Events in one commit."""
+STORED = 100_000
+"""Finished tasks of the large store."""
 
 
-async def _echo(request: web.Request) -> web.Response:
-    return web.Response(body=await request.read(), content_type="application/json")
+@dataclass(frozen=True)
+class Server:
+    """The server process. `tasks`: of the small store."""
+
+    directory: Path
+    process: subprocess.Popen[str]
+    tasks: list[str]
+
+    def ask(self, line: str) -> None:
+        """Say one line; `told` has the answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def told(self) -> list[float]:
+        """The answer to a line."""
+        assert self.process.stdout is not None
+        answer: list[float] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def processor_time(self) -> float:
+        """Seconds that it has used."""
+        self.ask("cpu")
+        return self.told()[0]
 
 
-async def _serve(directory: Path) -> None:
-    """Echo and door; a line on stdin commits that many events."""
-    application = web.Application()
-    application.router.add_post("/rpc", _echo)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.UnixSite(runner, str(directory / "echo.sock")).start()
-    async with core(directory) as aios, door(directory, aios.manager, aios.hub):
-        made = [await aios.create() for _ in range(TASKS)]
-        for one in made:
-            await aios.ended(one)
-        task = made[0]
-        print(" ".join(made), flush=True)
-        while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
-            for _ in range(int(line) // BATCH):
-                await aios.database.write(lambda transaction: _append(transaction, task))
-            print(time.monotonic(), flush=True)
-    await runner.cleanup()
+@contextmanager
+def serving(stored: int) -> Iterator[Server]:
+    """A server, ended at the end."""
+    with tempfile.TemporaryDirectory(prefix="aiosd-rpc-") as place:
+        command = [sys.executable, "-m", "tests.bench.rpc_server", place, str(stored)]
+        with subprocess.Popen(
+            command, cwd=host.CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stdout is not None
+            try:
+                yield Server(Path(place), server, server.stdout.readline().split())
+            finally:
+                server.kill()
 
 
-def _append(transaction: Transaction, task: str) -> None:
-    """A batch of progress, each with the moment of its making."""
-    for _ in range(BATCH):
-        progress: JsonObject = {"percent": 50, "message": "half", "at": time.monotonic()}
-        data: JsonObject = {"progress": progress}
-        made = Event(0, task, None, USER.uid, Source.WORKER, "task.progress", Kind.PROGRESS, 0, data)
-        journal.append_event(transaction, made)
+def _call(method: str, **params: object) -> bytes:
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return rpc_client.request(json.dumps(call).encode())
 
 
-async def _load(path: Path, bodies: Sequence[bytes], seconds: float) -> list[float]:
-    """Milliseconds of each request on `CONNECTIONS` connections, that take the bodies in turn."""
-    turns = itertools.cycle(bodies)
-    took: list[float] = []
-    end = time.monotonic() + seconds
+@dataclass
+class Load:
+    """One kind of request, in rounds: requests a second, milliseconds of each, server's processor time of each."""
 
-    async def one() -> None:
-        async with Http.connect(path) as http:
-            while (begin := time.monotonic()) < end:
-                answer = await http.post(next(turns))
-                took.append((time.monotonic() - begin) * 1000)
-                assert answer.status == 200
+    path: Path
+    requests: Sequence[bytes]
+    connections: int
+    rates: list[float]
+    took: list[float]
+    cpu: list[float]
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONNECTIONS):
-            group.create_task(one())
-    return took
+    @classmethod
+    def of(cls, path: Path, *requests: bytes, connections: int = CONNECTIONS) -> Load:
+        return cls(path, requests, connections, [], [], [])
 
+    async def round(self, server: Server, seconds: float) -> None:
+        """For so long."""
+        before = server.processor_time()
+        took = await rpc_client.load(self.path, self.requests, seconds, self.connections)
+        self.cpu.append((server.processor_time() - before) * 1e6 / len(took))
+        self.rates.append(len(took) / seconds)
+        self.took += took
 
-def _line(name: str, took: list[float], seconds: float) -> float:
-    rate = len(took) / seconds
-    cuts = statistics.quantiles(took, n=100)
-    print(f"{name:10} {rate:7.0f} requests/s   p50 {cuts[49]:.2f} ms   p99 {cuts[98]:.2f} ms")
-    return rate
-
-
-async def _follow(directory: Path, server: subprocess.Popen[str], task: str, count: int) -> None:
-    """How long after its making each event is at `FOLLOWERS` clients, and how many a second."""
-    delays: list[float] = []
-
-    async def one(stream: EventStream) -> None:
-        for _ in range(count):
-            event = await anext(stream)
-            delays.append((time.monotonic() - event.json["progress"]["at"]) * 1000)
-
-    assert server.stdin is not None
-    async with AsyncExitStack() as stack:
-        query = f"task_id={task}&events=progress"
-        streams = [
-            await stack.enter_async_context(EventStream.open(directory / "aios.sock", query)) for _ in range(FOLLOWERS)
+    def rows(self, name: str, floor: Load, goal: str) -> list[Figure]:
+        """Beside the floor's."""
+        cuts, floors = statistics.quantiles(self.took, n=100), statistics.quantiles(floor.took, n=100)
+        return [
+            Figure(f"{name}, requests a second", "/s", Spread.of(self.rates), Spread.of(floor.rates), goal),
+            Figure(f"{name}, p50", "ms", Spread.of([cuts[49]]), Spread.of([floors[49]])),
+            Figure(f"{name}, p99", "ms", Spread.of([cuts[98]]), Spread.of([floors[98]])),
+            Figure(f"{name}, processor time", "µs", Spread.of(self.cpu), Spread.of(floor.cpu)),
         ]
-        begin = time.monotonic()
-        server.stdin.write(f"{count}\n")
-        server.stdin.flush()
-        await asyncio.gather(*map(one, streams))
-    rate, middle = count * FOLLOWERS / (time.monotonic() - begin), statistics.median(delays)
-    print(f"{count} events to {FOLLOWERS} clients: {rate:.0f}/s in all, p50 {middle:.1f} ms after they were made")
 
 
-async def _measure(directory: Path, server: subprocess.Popen[str], tasks: list[str], seconds: float) -> None:
-    bodies = [
-        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "aios/task.get", "params": {"task_id": task}}).encode()
-        for task in tasks
-    ]
-    took: dict[str, list[float]] = {"echo": [], "the same": [], "another": []}
+async def _requests(server: Server, seconds: float, stored: int) -> list[Figure]:
+    bodies = [_call("aios/task.get", task_id=task) for task in server.tasks]
+    few, many = server.directory / "few/aios.sock", server.directory / "many/aios.sock"
+    echo = Load.of(server.directory / "echo.sock", bodies[0])
+    same, another = Load.of(few, bodies[0]), Load.of(few, *bodies)
+    pages = [Load.of(path, _call("aios/task.list"), connections=1) for path in (few, many)]
     for _ in range(ROUNDS):
-        took["echo"] += await _load(directory / "echo.sock", bodies[:1], seconds / ROUNDS)
-        took["the same"] += await _load(directory / "aios.sock", bodies[:1], seconds / ROUNDS)
-        took["another"] += await _load(directory / "aios.sock", bodies, seconds / ROUNDS)
-    echo = _line("echo", took["echo"], seconds)
-    for name in ("the same", "another"):
-        share = _line(name, took[name], seconds) / echo
-        print(f"task.get of {name} task each time is {share:.0%} of the echo")
-    await _follow(directory, server, tasks[0], 100)
-    await _follow(directory, server, tasks[0], 2000)
+        for one in (echo, same, another, *pages):
+            await one.round(server, seconds / ROUNDS)
+    middle = [Spread.of([statistics.median(one.took)]) for one in pages]
+    count = f"{stored} finished tasks, at {len(server.tasks)} as the floor"
+    return [
+        *same.rows("task.get of a task that is polled, an echo as the floor", echo, "≥ 0.5"),
+        *another.rows("task.get of another task each time", echo, ""),
+        Figure(f"first page of aios/task.list at {count}", "ms", middle[1], middle[0], "≤ 1.3"),
+        Figure(
+            f"its processor time at {count}", "µs", Spread.of(pages[1].cpu), Spread.of(pages[0].cpu), "≤ 1.3"
+        ),
+    ]  # fmt: skip
+
+
+async def _events(server: Server, clients: int, count: int, batch: int, pause: float) -> tuple[list[float], float]:
+    """Milliseconds from each commit to each client, and deliveries a second from the first commit to the last one."""
+    query = f"task_id={server.tasks[0]}&events=progress"
+    with ExitStack() as stack:
+        made = await rpc_client.followers(stack, server.directory / "few/aios.sock", query, clients, count)
+        server.ask(f"events {count} {batch} {pause}")
+        await asyncio.gather(*(one.complete for one in made))
+        commits = await asyncio.to_thread(server.told)
+        arrived = [one.arrivals() for one in made]
+    assert all(len(one) == count for one in arrived)
+    delays = [(moment - commits[number]) * 1000 for one in arrived for number, moment in one.items()]
+    last = max(max(one.values()) for one in arrived)
+    return delays, count * clients / (last - commits[0])
+
+
+async def _follow(server: Server, events: int) -> list[Figure]:
+    rows = []
+    for clients in (1, FOLLOWERS):
+        delays, _ = await _events(server, clients, events, 1, 0.02)
+        cuts = statistics.quantiles(delays, n=100)
+        name = f"an event at {clients} client{'s' if clients > 1 else ''} after its commit, 50 a second"
+        rows.append(Figure(f"{name}, p50", "ms", Spread.of([cuts[49]]), goal="≤ 5"))
+        rows.append(Figure(f"{name}, p99", "ms", Spread.of([cuts[98]])))
+    rates = [(await _events(server, FOLLOWERS, events * 10, 20, 0))[1] for _ in range(ROUNDS)]
+    rows.append(Figure(f"events a second to {FOLLOWERS} clients, in all", "/s", Spread.of(rates), goal="≥ 20000"))
+    return rows
+
+
+async def _measure(server: Server, seconds: float, stored: int) -> list[Figure]:
+    return [*await _requests(server, seconds, stored), *await _follow(server, max(20, round(25 * seconds)))]
+
+
+def figures(seconds: float, stored: int = STORED) -> list[Figure]:
+    """All rows of the door; `seconds` for each kind of request."""
+    with serving(stored) as server:
+        return asyncio.run(_measure(server, seconds, stored))
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="tests.bench.rpc", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each, in all rounds (default: %(default)s)")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--stored", type=int, default=STORED, help="finished tasks (default: %(default)s)")
     options = parser.parse_args()
-    if options.serve:
-        asyncio.run(_serve(options.serve))
-        return
-    with tempfile.TemporaryDirectory(prefix="aiosd-rpc-") as place:
-        command = [sys.executable, "-m", "tests.bench.rpc", "--serve", place]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            made = server.stdout.readline().split()
-            try:
-                asyncio.run(_measure(Path(place), server, made, options.seconds))
-            finally:
-                server.kill()
+    print(as_text(figures(options.seconds, options.stored)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
 PATH = Path("/var/lib/aiosd/aiosd.db")
 TOGETHER = 200
+COPIED = 5000
 BOOT = "0" * 32
 
 
-def _finished(transaction: Transaction) -> None:
+def _finished(transaction: Transaction, uid: int = 0) -> None:
     moment = clock.now()
     task = Task(
-        id=new_id(Prefix.TASK), uid=0, capability_id="bench.noop", title="Do nothing", level=Level.PUBLIC,
+        id=new_id(Prefix.TASK), uid=uid, capability_id="bench.noop", title="Do nothing", level=Level.PUBLIC,
         status=Status.PENDING, phase=Phase.QUEUED, priority=Priority.NORMAL, created_at=moment, updated_at=moment,
-        creator={"uid": 0, "subject": ":1.1"}, retry_max=1, retry_delay_ms=1000,
+        creator={"uid": uid, "subject": ":1.1"}, retry_max=1, retry_delay_ms=1000,
     )  # fmt: skip
-    stored = changes.record_new(transaction, task, source=Source.USER, actor="uid:0", schema=None)
+    stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{uid}", schema=None)
     run = run_states.assign(transaction, stored, BOOT).run
     running = run_states.mark_running(transaction, run.id, {"unit": f"aios-task-{run.id}.scope"})
     if running is None:
@@ -48,6 +50,26 @@ def _finished(transaction: Transaction) -> None:
 def _some(transaction: Transaction) -> None:
     for _ in range(TOGETHER):
         _finished(transaction)
+
+
+def _copies(transaction: Transaction, count: int) -> None:
+    """So many more tasks like the last one: the row alone, which is all that a list reads."""
+    columns = [str(row[1]) for row in transaction.execute("PRAGMA table_info(tasks)") if row[1] not in ("seq", "id")]
+    names = ", ".join(columns)
+    statement = (
+        "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ?)"  # noqa: S608
+        f" INSERT INTO tasks (id, {names}) SELECT 'task-' || lower(hex(randomblob(13))), {names}"
+        " FROM number, (SELECT * FROM tasks ORDER BY seq DESC LIMIT 1)"
+    )
+    transaction.execute(statement, (count,))
+
+
+async def fill(path: Path, count: int, *, uid: int) -> None:
+    """A database with that many finished tasks of a user, quickly: the most are copies of one's row."""
+    async with Database.open(path) as database:
+        await database.write(partial(_finished, uid=uid))
+        for begin in range(1, count, COPIED):
+            await database.write(partial(_copies, count=min(COPIED, count - begin)))
 
 
 async def main() -> None:

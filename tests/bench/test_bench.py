@@ -13,7 +13,19 @@ from tests.rig import host
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROWS = ("durable reply", "first instruction", "no-op tasks a second", "wake-ups", "live task", "first page", "ready")
+ROWS = (
+    "durable reply",
+    "first instruction",
+    "no-op tasks a second",
+    "wake-ups",
+    "live task",
+    "first page",
+    "ready",
+    "task.get",
+    "aios/task.list",
+    "after its commit",
+    "clients, in all",
+)
 
 
 def test_a_ratio_is_of_the_medians() -> None:
