@@ -35,17 +35,21 @@ def execute(argv: list[str], cwd: str | None) -> int:
     environment = {name: value for name, value in os.environ.items() if name != "AIOS_TASK_FD"}
     # Held back until they can be passed on: one that comes while the command starts must not end us alone.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-    with subprocess.Popen(  # noqa: S603 - its purpose
-        argv, stdin=subprocess.DEVNULL, cwd=cwd, env=environment,
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-    ) as process:  # fmt: skip
+    try:
+        process = subprocess.Popen(  # noqa: S603 - its purpose
+            argv, stdin=subprocess.DEVNULL, cwd=cwd, env=environment,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        )  # fmt: skip
 
         def pass_on(number: int, _frame: FrameType | None) -> None:
             process.send_signal(number)
 
         for number in _PASSED_ON:
             signal.signal(number, pass_on)
+    finally:
+        # Also when nothing could be started: what reports that must be one that can be stopped.
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with process:
         return process.wait()
 
 

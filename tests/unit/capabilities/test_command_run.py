@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.capabilities import command_run
 from aiosd.manifest.schema import validate
 from tests.unit.capabilities.shim_side import Outcome, Run, manifest
 
@@ -53,6 +54,14 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     (tmp_path / "no-program").touch(mode=0o644)
     assert "Permission denied" in execute(tmp_path, str(tmp_path / "no-program")).failure
     assert "No such file or directory" in execute(tmp_path, "true", cwd="/no/such/place").failure
+
+
+def test_one_that_cannot_be_started_leaves_signals_as_they_were(tmp_path: Path) -> None:
+    """Whoever reports that nothing could be started must be one that can be stopped."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(FileNotFoundError):
+        command_run.execute([str(tmp_path / "no-program")], None)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_it_starts_where_it_is_told(tmp_path: Path) -> None:
