@@ -23,6 +23,7 @@ from aiosd.auth.polkit import PolkitAuthority
 from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
+from aiosd.bus.peers import Limits
 from aiosd.bus.shutdown import ShutdownDelay
 from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
@@ -34,6 +35,7 @@ from aiosd.core.settings import Settings
 from aiosd.ending import at_rest, end_within, stop_tasks
 from aiosd.journal import AuditJournal, Journal
 from aiosd.notify import ServiceManager
+from aiosd.rpc.limits import Allowance
 from aiosd.rpc.server import RpcDoor, Speech
 from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.run.client import LauncherClient, LauncherError
@@ -91,7 +93,9 @@ class Daemon:
             services = Services(await self._ground(stack, bus))
             self._services = services
             await services.emergency.begin()
-            self._door = await stack.enter_async_context(BusDoor(bus, services.manager, self._hub))
+            self._door = await stack.enter_async_context(
+                BusDoor(bus, services.manager, self._hub, limits=self._bus_limits)
+            )
             rpc = await stack.enter_async_context(self._rpc_door(services.manager))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             self._handle_signals(group, services)
@@ -148,12 +152,16 @@ class Daemon:
         """The JSON-RPC door, on the sockets of aiosd.socket; without them it has nothing to do."""
         names = set(Speech)
         sockets = {Speech(one.name): socket.socket(fileno=one.fd) for one in passed() if one.name in names}
-        limits = self._settings.current
-        subscriptions = Subscriptions(per_user=limits.max_subscriptions_per_user)
-        return RpcDoor(
-            manager, self._hub, sockets, subscriptions=subscriptions,
-            queue_size=lambda: self._settings.current.event_queue_size,
-        )  # fmt: skip
+        subscriptions = Subscriptions(per_user=lambda: self._settings.current.max_subscriptions_per_user)
+        return RpcDoor(manager, self._hub, sockets, subscriptions=subscriptions, allowance=self._allowance)
+
+    def _allowance(self) -> Allowance:
+        current = self._settings.current
+        return Allowance(current.event_queue_size, current.event_timeout, current.max_calls_per_sender)
+
+    def _bus_limits(self) -> Limits:
+        current = self._settings.current
+        return Limits(per_peer=current.max_calls_per_sender, subscriptions_per_peer=current.max_subscriptions_per_user)
 
     async def _open_store(self, stack: AsyncExitStack, path: Path) -> tuple[Database, AuditTrail]:
         """Damage that the opening itself did not meet is noted when it is met here; the second opening salvages."""

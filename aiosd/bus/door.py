@@ -54,18 +54,19 @@ class BusDoor:
         core: Core,
         events: EventSource,
         *,
-        limits: Limits | None = None,
+        limits: Callable[[], Limits] = Limits,
         interfaces: Mapping[str, Interface] | None = None,
     ) -> None:
-        """`bus` is connected. `interfaces`: of dbus/*.xml, read from where they are installed when not given."""
-        limits = limits or Limits()
+        """`bus` is connected. `limits`: asked each time, so that a reload counts. `interfaces`: of dbus/*.xml, read
+        from where they are installed when not given."""
         self._bus = bus
         self._core = core
         self._events = events
         self._interfaces = interfaces
         self.peers = Peers(bus, limits)
         self.subscriptions = Subscriptions(
-            lambda peer, subscription, event: send_event(bus, peer, subscription, event), limits.subscriptions_per_peer
+            lambda peer, subscription, event: send_event(bus, peer, subscription, event),
+            lambda: limits().subscriptions_per_peer,
         )
         self.peers.on_left(self.subscriptions.peer_left)
         self._broadcaster = Broadcaster(bus, self.subscriptions)

@@ -46,8 +46,8 @@ class Peer:
 class Peers:
     """Every connection that has asked for something and has not left."""
 
-    def __init__(self, bus: SystemBus, limits: Limits) -> None:
-        """Listens to the bus from `start` on."""
+    def __init__(self, bus: SystemBus, limits: Callable[[], Limits]) -> None:
+        """Listens to the bus from `start` on. `limits`: those in force."""
         self._bus = bus
         self._limits = limits
         self._peers: dict[str, Peer] = {}
@@ -71,9 +71,11 @@ class Peers:
     def run(self, name: str, work: Callable[[Peer], Coroutine[object, object, None]]) -> None:
         """Run one call of the peer `name`; it is cancelled when the peer leaves. Raises AiosError (RateLimited)."""
         peer = self._peers.get(name)
-        if peer is not None and len(peer.calls) >= self._limits.per_peer:
-            raise AiosError(ErrorKind.RATE_LIMITED, f"{self._limits.per_peer} calls of yours are still being answered")
-        if self._running >= self._limits.total:
+        if peer is not None and len(peer.calls) >= self._limits().per_peer:
+            raise AiosError(
+                ErrorKind.RATE_LIMITED, f"{self._limits().per_peer} calls of yours are still being answered"
+            )
+        if self._running >= self._limits().total:
             raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
         if peer is None:
             peer = self._peers[name] = Peer(name)
@@ -91,8 +93,8 @@ class Peers:
     @contextlib.contextmanager
     def share(self, uid: int) -> Iterator[None]:
         """One of the user's places, while a call of theirs is worked on. Raises AiosError (RateLimited)."""
-        if uid != 0 and self._by_user[uid] >= self._limits.per_user:
-            raise AiosError(ErrorKind.RATE_LIMITED, f"{self._limits.per_user} calls of your user are being answered")
+        if uid != 0 and self._by_user[uid] >= self._limits().per_user:
+            raise AiosError(ErrorKind.RATE_LIMITED, f"{self._limits().per_user} calls of your user are being answered")
         self._by_user[uid] += 1
         try:
             yield

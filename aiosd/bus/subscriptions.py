@@ -42,8 +42,8 @@ class Entry:
 class Subscriptions:
     """The table, looked up by task. `send(peer, subscription, event)` delivers."""
 
-    def __init__(self, send: Callable[[str, Subscription, Event], None], per_peer: int) -> None:
-        """`per_peer`: most subscriptions of one connection."""
+    def __init__(self, send: Callable[[str, Subscription, Event], None], per_peer: Callable[[], int]) -> None:
+        """`per_peer`: most subscriptions of one connection, as it is now."""
         self._send = send
         self._per_peer = per_peer
         self._entries: dict[str, Entry] = {}
@@ -57,8 +57,8 @@ class Subscriptions:
 
     def check_room(self, peer: str) -> None:
         """Raises AiosError (RateLimited) when `peer` has all that it may have."""
-        if len(self._by_peer.get(peer, ())) >= self._per_peer:
-            raise AiosError(ErrorKind.RATE_LIMITED, f"a connection may have {self._per_peer} subscriptions")
+        if len(self._by_peer.get(peer, ())) >= self._per_peer():
+            raise AiosError(ErrorKind.RATE_LIMITED, f"a connection may have {self._per_peer()} subscriptions")
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:

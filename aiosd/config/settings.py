@@ -117,20 +117,21 @@ class Config:
         10_000,
         Section.SCHEDULER,
         Whole(100, 1_000_000),
-        "Events that may wait for one subscriber. One that falls further behind is disconnected and may resubscribe, "
-        "which loses nothing.",
+        "Events that may wait for one JSON-RPC subscriber. One that falls further behind is told which it has lost, "
+        "and may have them from the store. On D-Bus the bus keeps the queue.",
     )
     event_timeout: float = setting(
         300.0,
         Section.SCHEDULER,
         Span(100, _DAY),
-        "How long one event may wait for a subscriber that takes none before that subscriber is disconnected.",
+        "How long one event may wait for a JSON-RPC client that takes none before that client is disconnected.",
     )
     stream_first_frame_timeout: float | None = setting(
         30.0,
         Section.SCHEDULER,
         OrNone(Span(0.1, _DAY)),
-        "How long a program that speaks the chunk protocol may take until its first chunk.",
+        "How long a program that speaks the chunk protocol, as its manifest says, may take until its first chunk. Then "
+        "it is stopped, and its task fails with reason `first-frame-timeout`.",
     )
     stop_timeout: float = setting(
         5.0,
@@ -220,7 +221,11 @@ class Config:
         "machine with one user it may be *infinity*.",
     )
     max_subscriptions_per_user: int = setting(
-        64, Section.LIMITS, Whole(1, 100_000), "Subscriptions that one user may have open."
+        64,
+        Section.LIMITS,
+        Whole(1, 100_000),
+        "Subscriptions that one user may have open over JSON-RPC, and one connection over D-Bus. Root has no such "
+        "limit over JSON-RPC.",
     )
     max_webhooks_per_user: int = setting(
         32, Section.LIMITS, Whole(0, 100_000), "Webhooks that one user may have registered."

@@ -37,6 +37,9 @@ BATCH_BYTES = 2 * LINE_MAX
 
 _ANSWERS = frozenset({RunEventType.PAUSED, RunEventType.CAN_PAUSE, RunEventType.CAN_CANCEL})
 
+_SHIMS = frozenset({RunEventType.STARTED, RunEventType.PROTOCOL_ERROR})
+"""What is in the event file of a program that has not said anything."""
+
 
 class Intake:
     """Reads run directories into the store."""
@@ -61,6 +64,7 @@ class Intake:
                 break
             await self._apply(watch, events, end)
             watch.offset = end
+            watch.spoken = watch.spoken or any(event.type not in _SHIMS for event in events)
             for event in events:
                 if event.type in _ANSWERS:
                     watch.answered(event.payload)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is known of a run that has ended. `lost`: why there is no exit record to trust. Times in milliseconds."""
+    """What is known of a run that has ended. `lost`: why there is no exit record to trust. Times in milliseconds.
+
+    `silent_for`: seconds without a first chunk after which it was stopped.
+    """
 
     capability_id: str
     exit_status: int | None = None
@@ -30,6 +33,7 @@ class Ending:
     failure: JsonObject | None = None
     cancel_reason: str | None = None
     timed_out: bool = False
+    silent_for: float | None = None
     timeout_ms: int | None = None
     elapsed_ms: int = 0
     lost: Reason | None = None
@@ -38,7 +42,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The task's end if nothing is tried again. `retryable`: whether another attempt could help at all."""
+    """The task's end if nothing is tried again. `retryable`: whether another attempt could help at all.
+
+    `metadata`: what the program's last word had of its own.
+    """
 
     status: Status
     reason: Reason
@@ -46,6 +53,7 @@ class Verdict:
     error: JsonObject | None = None
     retryable: bool = False
     detail: str = ""
+    metadata: JsonObject | None = None
 
 
 def failure(kind: ErrorKind, reason: Reason, message: str, data: JsonObject, *, retryable: bool = False) -> Verdict:
@@ -64,6 +72,10 @@ def judge(end: Ending) -> Verdict:
             "capability_id": end.capability_id, "timeout_ms": end.timeout_ms, "elapsed_ms": end.elapsed_ms
         }  # fmt: skip
         return failure(ErrorKind.TASK_TIMEOUT, Reason.TIMEOUT, "Timeout", data, retryable=False)
+    if end.silent_for is not None and end.completion is None:
+        data = {"capability_id": end.capability_id, "timeout_ms": round(end.silent_for * 1000)}
+        message = f"the program sent no chunk within {end.silent_for:g} s"
+        return failure(ErrorKind.TASK_TIMEOUT, Reason.FIRST_FRAME_TIMEOUT, message, data, retryable=True)
     if end.completion is None and end.failure is None:
         system = _by_the_system(end)
         if system is not None:

@@ -20,11 +20,12 @@ EXCERPT = 4096
 """Bytes of new output that a `task.log` event shows at most; the log itself has all."""
 
 
-def ending_of(record: ExitRecord, *, timed_out: bool) -> Ending:
+def ending_of(record: ExitRecord, *, timed_out: bool, silent_for: float | None = None) -> Ending:
     """What the verdict needs of an exit record; the task's own columns are filled in later."""
     return Ending(
         "", exit_status=record.exit_status, signal=record.signal, oom_kill=record.oom_kill,
         stopped=record.stopped_by == "cancel", launch_error=record.launch_error, timed_out=timed_out,
+        silent_for=silent_for,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ TASKS_OWN = frozenset(
         Reason.PROTOCOL,
         Reason.REPORTED,
         Reason.INVALID_RESULT,
+        Reason.FIRST_FRAME_TIMEOUT,
     }
 )
 """Failures of the program: tried again where its policy gives more than one attempt, unless the program says not to.

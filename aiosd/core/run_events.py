@@ -132,6 +132,8 @@ def _question(transaction: Transaction, task: Task, payload: JsonObject) -> Json
     }
     if payload.get("secret") is True:
         question["secret"] = True
+    if isinstance(payload.get("metadata"), Mapping):
+        question["metadata"] = payload["metadata"]
     question["interaction"] = _interaction_number(payload)
     question["prompt"] = clean_text(payload.get("prompt")) or ""
     asked = question.get("schema")

@@ -123,7 +123,7 @@ def finish(transaction: Transaction, given: Finish) -> Task | None:
     ending = replace(given.ending, completion=_object(kept, "completion"), failure=_object(kept, "failure"))
     if task is not None:
         ending = _with_task(ending, task)
-    verdict = _checked(judge(ending), given.capability)
+    verdict = _checked(replace(judge(ending), metadata=_said_with(kept)), given.capability)
     runs.update(
         transaction, run_id,
         {"state": RunState.ENDED.value, "ended_at": clock.now(), "exit": given.record, "reason": verdict.reason.value},
@@ -163,6 +163,15 @@ def _object(kept: JsonObject, name: str) -> JsonObject | None:
         return None
     result = value.get("result") if name == "completion" else value
     return result if isinstance(result, dict) else {"value": result}
+
+
+def _said_with(kept: JsonObject) -> JsonObject | None:
+    """The metadata of the program's final chunk (seed 002: they are merged over the task's)."""
+    for name in ("completion", "failure"):
+        value = kept.get(name)
+        if isinstance(value, dict) and isinstance(found := value.get("metadata"), dict):
+            return found
+    return None
 
 
 def _checked(verdict: Verdict, capability: Capability | None) -> Verdict:
@@ -244,14 +253,15 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     shown = None if verdict.status is Status.COMPLETED else reason
     after = changes.enter(transaction, task, verdict.status, reason=shown, also=also)
     secrets.forget(transaction, task.id)
+    said: JsonObject = {} if verdict.metadata is None else {"metadata": verdict.metadata}
     if verdict.status is Status.COMPLETED:
         found: list[JsonValue] = [
             {"id": one.id, "name": one.name, "type": one.type} for one in artifacts.of_task(transaction, task.id)
         ]
-        payload = merged(after, {"result": verdict.result, "artifacts": found})
+        payload = merged(after, {"result": verdict.result, "artifacts": found, **said})
         changes.emit(transaction, after, Kind.RESULT, "task.completed", payload, source=Source.WORKER)
     elif verdict.status is Status.FAILED:
-        payload = merged(after, {"error": verdict.error})
+        payload = merged(after, {"error": verdict.error, **said})
         changes.emit(transaction, after, Kind.ERROR, "task.failed", payload, source=Source.SYSTEM)
     started = after.started_at if after.started_at is not None else after.created_at
     details: JsonObject = {

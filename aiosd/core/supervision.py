@@ -119,6 +119,7 @@ class Supervision:
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
         watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory, run.uid)
         watch.offset = watch.stored = run.events_offset
+        watch.spoken = run.events_offset > 0
         self.watches[run.task_id] = watch
         return watch
 
@@ -244,6 +245,7 @@ class Supervision:
         """Follow the run with its two sources of news: the control channel and the pidfd of the shim."""
         if task.deadline is not None:
             watch.deadline_at = clock.boottime() + (task.deadline - clock.now()) / clock.MICROSECONDS
+        watch.expect_first_frame(clock.boottime(), self._settings.current.stream_first_frame_timeout)
         async with asyncio.TaskGroup() as group:
             news = group.create_task(self._listen(watch, control))
             death = group.create_task(self._await_death(watch, pidfd))
@@ -286,18 +288,16 @@ class Supervision:
         await self._conclude(watch)
 
     def _delay(self, watch: Watch) -> float | None:
-        moments = [moment for moment in (watch.kill_at, watch.deadline_at) if moment is not None]
-        delay = max(0.0, min(moments) - clock.boottime()) if moments else None
+        moment = watch.next_moment()
+        delay = None if moment is None else max(0.0, moment - clock.boottime())
         if watch.control is None:
             return POLL if delay is None else min(POLL, delay)
         return delay
 
     async def _act_on_time(self, watch: Watch) -> None:
         now = clock.boottime()
-        if watch.deadline_at is not None and now >= watch.deadline_at:
-            watch.deadline_at = None
-            watch.timed_out = True
-            await self.request_stop(watch, Reason.TIMEOUT.value)
+        if (limit := watch.time_is_up(now)) is not None:
+            await self.request_stop(watch, limit.value)
         if watch.kill_at is not None and now >= watch.kill_at:
             watch.kill_at = None if await self._stop_scope(watch) else now + LAUNCHER_RETRY
 
@@ -363,7 +363,8 @@ class Supervision:
             return
         watch.log_sizes = log_sizes(record)
         await self._intake.tell_log_growth(watch)
-        await self._finish(watch, ending_of(record, timed_out=watch.timed_out), record_view(record))
+        ending = ending_of(record, timed_out=watch.timed_out, silent_for=watch.silent_for)
+        await self._finish(watch, ending, record_view(record))
 
     async def _lost(self, watch: Watch, reason: Reason, message: str) -> None:
         await self._stop_surely(watch)
@@ -372,7 +373,8 @@ class Supervision:
             await self._intake.drain(watch)
         except Exception:  # noqa: BLE001  it is lost already; what it wrote may be the cause
             _log.exception("What %s wrote cannot be applied", watch.run_id)
-        ending = Ending("", lost=reason, lost_message=message, timed_out=watch.timed_out, stopped=watch.stopping)
+        ending = Ending("", lost=reason, lost_message=message, timed_out=watch.timed_out, stopped=watch.stopping,
+                        silent_for=watch.silent_for)  # fmt: skip
         capability = watch.capability
         after = aftermath(capability.recovery, idempotent=capability.idempotent) if capability else Aftermath.FAIL
         await self._finish(watch, ending, {"lost": reason.value}, after)

@@ -199,6 +199,7 @@ def capability_view(capability: Capability) -> dict[str, JsonValue]:
         "limits": limits_view(capability.limits),
         "input_schema": capability.input_schema,
         "pausable": capability.pausable.value,
+        "protocol": capability.protocol.value,
         "cancelable": capability.cancelable,
         "cancel_grace_ms": capability.cancel_grace_ms,
         "recovery": capability.recovery.value,

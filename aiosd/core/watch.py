@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiosd.model.manifest import Protocol
+from aiosd.model.status import Reason
 from aiosd.run.client import ControlChannel
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ CONNECT_WAIT = 10.0
 
 @dataclass(slots=True)
 class Watch:
-    """A live run, of the user `uid`. `kill_at`, `deadline_at`: seconds on the boot clock.
+    """A live run, of the user `uid`. `kill_at`, `deadline_at`, `first_frame_at`: seconds on the boot clock.
 
+    `spoken`: whether its program has sent a chunk. `silent_for`: why it was stopped, if that was why.
     `offset`, `stored`: see core/intake.py. `adopted`: it runs from before this daemon.
     """
 
@@ -51,6 +54,10 @@ class Watch:
     timed_out: bool = False
     kill_at: float | None = None
     deadline_at: float | None = None
+    first_frame_at: float | None = None
+    first_frame_within: float = 0.0
+    spoken: bool = False
+    silent_for: float | None = None
     offset: int = 0
     stored: int = 0
     log_sizes: dict[str, int] = field(default_factory=dict)
@@ -61,6 +68,35 @@ class Watch:
     def grace_ms(self) -> int:
         """How long the program may take to end when it is asked to."""
         return 5000 if self.capability is None else self.capability.cancel_grace_ms
+
+    def expect_first_frame(self, now: float, within: float | None) -> None:
+        """From `now` on a program that speaks chunks (its manifest says so) has `within` seconds for the first."""
+        speaks = self.capability is not None and self.capability.protocol is Protocol.CHUNKS
+        if speaks and within is not None and not self.spoken:
+            self.first_frame_within = within
+            self.first_frame_at = now + within
+
+    def next_moment(self) -> float | None:
+        """When one of its times is over, on the boot clock."""
+        moments = (self.kill_at, self.deadline_at, self.first_frame_at)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def time_is_up(self, now: float) -> Reason | None:
+        """Why it has to be stopped now: its time limit, or its first chunk did not come. Each is said once."""
+        if self.spoken or self.stopping:
+            self.first_frame_at = None
+        if self.deadline_at is not None and now >= self.deadline_at:
+            self.deadline_at = None
+            self.timed_out = True
+            return Reason.TIMEOUT
+        if self.first_frame_at is None or now < self.first_frame_at:
+            return None
+        if self.frozen:  # it cannot speak; its time begins anew
+            self.first_frame_at = now + self.first_frame_within
+            return None
+        self.first_frame_at = None
+        self.silent_for = self.first_frame_within
+        return Reason.FIRST_FRAME_TIMEOUT
 
     async def send(self, kind: str, fields: JsonObject | None = None, *, identifier: str | None = None) -> bool:
         """Send a control message; False when there is no channel (any more)."""

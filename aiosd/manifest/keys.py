@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiosd.manifest import values
-from aiosd.model.manifest import HomeView, Identity, Network, OnFailure, Pausable, Recovery
+from aiosd.model.manifest import HomeView, Identity, Network, OnFailure, Pausable, Protocol, Recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +165,15 @@ PAUSABLE: Key[Pausable] = Key(
     "told and stops at a "
     "safe place), or `false`.",
 )
+PROTOCOL: Key[Protocol] = Key(
+    "protocol",
+    TomlType.STRING,
+    values.choice(Protocol),
+    '"plain"',
+    '`"chunks"`: the program speaks the chunk protocol, and soon: one that sends no chunk within '
+    "*stream_first_frame_timeout* of **aiosd.conf**(5) is stopped, and its task fails with reason "
+    '`first-frame-timeout`. `"plain"`: it may speak it and need not.',
+)
 CANCELABLE = Key("cancelable", TomlType.BOOLEAN, values.boolean, "true", "Whether a running task may be canceled.")
 CANCEL_GRACE = Key(
     "cancel_grace",
@@ -187,7 +196,8 @@ IDEMPOTENT = Key(
     TomlType.BOOLEAN,
     values.boolean,
     "false",
-    "Whether running it twice does no more than running it once. Only then is it ever run again without being asked.",
+    "Whether running it twice does no more than running it once. Only then is it ever run again without being asked. A "
+    "caller who gives a task several attempts has asked: they are used whatever is said here (see *max_attempts*).",
 )
 TIMEOUT = Key(
     "timeout",
@@ -304,7 +314,10 @@ MAX_ATTEMPTS = Key(
     TomlType.INTEGER,
     values.integer(1, 100),
     "1",
-    "How often a task is tried, the first time included. More than 1 only where *idempotent* is true.",
+    "How often a task is tried, the first time included. More than 1 only where *idempotent* is true. "
+    "A caller's own *retry.max_attempts* replaces it, and holds for every capability: after a failure of its own the "
+    "program is then run again even if that repeats what it did. What becomes of runs that were lost is *recovery*'s "
+    "to say.",
 )
 RETRY_DELAY = Key(
     "retry.delay", TomlType.SPAN, values.time_span, '"1s"', "How long to wait before a task is tried again."
@@ -312,7 +325,7 @@ RETRY_DELAY = Key(
 
 KEYS: tuple[Key[object], ...] = (
     *(ID, TITLE, DESCRIPTION, LEVEL, EXEC, USER, NETWORK, HOME, READ_WRITE_PATHS, CONCURRENCY),
-    *(PAUSABLE, CANCELABLE, CANCEL_GRACE, RECOVERY, IDEMPOTENT, TIMEOUT, ON_FAILURE, ESTIMATED_DURATION),
+    *(PAUSABLE, PROTOCOL, CANCELABLE, CANCEL_GRACE, RECOVERY, IDEMPOTENT, TIMEOUT, ON_FAILURE, ESTIMATED_DURATION),
     *(INPUT, RESULT),
     *(MEMORY_MAX, MEMORY_HIGH, CPU_QUOTA, TASKS_MAX, IO_WEIGHT, CPU_WEIGHT, OPEN_FILES, SCRATCH_MAX, LOG_MAX),
     *(MAX_ATTEMPTS, RETRY_DELAY),

@@ -27,6 +27,7 @@ from aiosd.model.manifest import (
     Limits,
     OnFailure,
     Pausable,
+    Protocol,
     Recovery,
     RetryPolicy,
 )
@@ -189,6 +190,7 @@ def _capability(reader: _Reader) -> Capability:
         on_failure=reader.get(keys.ON_FAILURE) or OnFailure.FAIL,
         estimated_duration_ms=reader.get(keys.ESTIMATED_DURATION),
         source=reader.source,
+        protocol=reader.get(keys.PROTOCOL) or Protocol.PLAIN,
     )
 
 

@@ -51,6 +51,13 @@ class Pausable(StrEnum):
     COOPERATIVE = "cooperative"
 
 
+class Protocol(StrEnum):
+    """What a program says: nothing that we count on, or chunks (docs/architecture.md), the first of them soon."""
+
+    PLAIN = "plain"
+    CHUNKS = "chunks"
+
+
 class Recovery(StrEnum):
     """What becomes of a run that was lost (reboot, supervisor died)."""
 
@@ -117,6 +124,7 @@ class Capability:
     on_failure: OnFailure = OnFailure.FAIL
     estimated_duration_ms: int | None = None
     source: str = ""
+    protocol: Protocol = Protocol.PLAIN
 
 
 @dataclass(frozen=True, slots=True)

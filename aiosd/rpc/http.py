@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from aiosd.model.jsontext import JsonValue
     from aiosd.rpc.endpoint import Core, Endpoint
-    from aiosd.rpc.limits import Shares, Timing
+    from aiosd.rpc.limits import Allowance, Shares, Timing
     from aiosd.rpc.peer import Peer
     from aiosd.rpc.subscriptions import Subscriptions
 
@@ -124,15 +124,15 @@ class HttpDoor:
         subscriptions: Subscriptions,
         shares: Shares,
         timing: Timing,
-        queue_size: Callable[[], int],
+        allowance: Callable[[], Allowance],
     ) -> None:
-        """`queue_size`: events that may wait for one stream."""
+        """`allowance`: what is configured now."""
         self._core = core
         self._endpoint = endpoint
         self._subscriptions = subscriptions
         self._shares = shares
         self._timing = timing
-        self._queue_size = queue_size
+        self._allowance = allowance
         self._replays = asyncio.Semaphore(REPLAYS)
         self._connections: dict[asyncio.BaseTransport, Connection] = {}
         self._handlers: Mapping[str, tuple[str, Handler]] = {
@@ -233,7 +233,7 @@ class HttpDoor:
             entry, is_own = await self._entry(request, session)
             try:
                 stream = Stream(
-                    self._core, self._subscriptions, session.caller, entry, Feed(self._queue_size()),
+                    self._core, self._subscriptions, session.caller, entry, Feed(self._allowance().events),
                     replays=self._replays, heartbeat=self._timing.heartbeat,
                 )  # fmt: skip
                 await stream.run(lambda data: self._write(request, response, data), last)
@@ -256,7 +256,7 @@ class HttpDoor:
             await response.write(data)
             return
         try:
-            async with asyncio.timeout(self._timing.write):
+            async with asyncio.timeout(self._allowance().event_timeout):
                 if not response.prepared:
                     await response.prepare(request)
                 await response.write(data)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class Limits:
     """Connections and calls in progress."""
 
-    calls_per_connection: int = 64
     calls_per_user: int = 256
     calls: int = 1024
     connections_per_user: int = 256
@@ -27,13 +26,25 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds. `first_request`: from connecting to the head of a request; `body`: to read its body; `keep_alive`:
-    between two requests; `heartbeat`: silence of an event stream; `write`: for a client to take what it is sent."""
+    between two requests; `heartbeat`: silence of an event stream."""
 
     first_request: float = 10.0
     body: float = 30.0
     keep_alive: float = 75.0
     heartbeat: float = 15.0
-    write: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the administrator sets, as it is now (aiosd.conf(5)).
+
+    `events` may wait for one subscriber, and one of them so many seconds (`event_timeout`) for a client that takes
+    nothing; then the client is left. `calls_per_connection`: in progress.
+    """
+
+    events: int = 10_000
+    event_timeout: float = 300.0
+    calls_per_connection: int = 64
 
 
 class Shares:

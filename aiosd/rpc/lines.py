@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiosd.rpc.endpoint import Endpoint
-    from aiosd.rpc.limits import Timing
+    from aiosd.rpc.limits import Allowance
     from aiosd.rpc.peer import Peer
     from aiosd.rpc.subscriptions import Subscriptions
 
@@ -46,27 +46,23 @@ class LinesDoor:
         self,
         endpoint: Endpoint,
         subscriptions: Subscriptions,
-        timing: Timing,
-        queue_size: Callable[[], int],
-        calls: int,
+        allowance: Callable[[], Allowance],
     ) -> None:
-        """`queue_size`: events that may wait for one subscription; `calls`: in progress on one connection."""
+        """`allowance`: what is configured now."""
         self._endpoint = endpoint
         self._subscriptions = subscriptions
-        self._timing = timing
-        self._queue_size = queue_size
-        self._calls = calls
+        self._allowance = allowance
 
     async def serve(self, accepted: socket.socket, peer: Peer) -> None:
         """One connection to its end."""
         reader, writer = await asyncio.open_unix_connection(sock=accepted, limit=MAX_TEXT_BYTES + 1)
-        line = _Connection(reader, writer, self._timing.write)
+        line = _Connection(reader, writer, self._allowance)
         session = Session(
             peer.caller(), Owner(peer.uid, f"connection-{next(_numbers)}"),
-            make_feed=lambda subscription: line.feed(subscription, self._queue_size()), stays=True,
+            make_feed=lambda subscription: line.feed(subscription), stays=True,
         )  # fmt: skip
         try:
-            await line.run(self._endpoint, session, self._calls)
+            await line.run(self._endpoint, session)
             writer.close()
             await writer.wait_closed()
         except OSError:
@@ -79,31 +75,33 @@ class LinesDoor:
 class _Connection:
     """One client: reads its messages, answers them, and writes the events of its feeds."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float) -> None:
-        """`patience`: seconds that the client may take to read."""
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowance: Callable[[], Allowance]
+    ) -> None:
+        """`allowance`: how much may wait for the client, and how long it may take to read."""
         self._reader = reader
         self._writer = writer
-        self._patience = patience
+        self._allowance = allowance
         self._ready: dict[str, Feed] = {}
         self._wake = asyncio.Event()
 
-    def feed(self, subscription_id: str, limit: int) -> Feed:
+    def feed(self, subscription_id: str) -> Feed:
         """The queue of a new subscription."""
 
         def on_ready() -> None:
             self._ready[subscription_id] = made
             self._wake.set()
 
-        made = Feed(limit, on_ready)
+        made = Feed(self._allowance().events, on_ready)
         return made
 
-    async def run(self, endpoint: Endpoint, session: Session, most: int) -> None:
+    async def run(self, endpoint: Endpoint, session: Session) -> None:
         """Until the client leaves or does not read."""
         events = asyncio.create_task(self._send_events())
         calls: set[asyncio.Task[None]] = set()
         try:
             while (text := await self._next()) is not None:
-                await self._fewer_than(most, calls)
+                await self._fewer_than(self._allowance().calls_per_connection, calls)
                 task = asyncio.create_task(self._answer(endpoint, session, text))
                 calls.add(task)
                 task.add_done_callback(calls.discard)
@@ -158,7 +156,7 @@ class _Connection:
 
     async def _drain(self) -> None:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._allowance().event_timeout):
                 await self._writer.drain()
         except TimeoutError:
             self._writer.transport.abort()

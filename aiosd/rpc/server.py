@@ -17,8 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from aiosd.rpc.endpoint import Endpoint
-from aiosd.rpc.feed import QUEUE_SIZE
-from aiosd.rpc.limits import Limits, Shares, Timing
+from aiosd.rpc.limits import Allowance, Limits, Shares, Timing
 from aiosd.rpc.lines import LinesDoor
 from aiosd.rpc.peer import Peer, PeerGoneError
 from aiosd.rpc.subscriptions import Subscriptions
@@ -69,20 +68,18 @@ class RpcDoor:
         limits: Limits | None = None,
         timing: Timing | None = None,
         subscriptions: Subscriptions | None = None,
-        queue_size: Callable[[], int] = lambda: QUEUE_SIZE,
+        allowance: Callable[[], Allowance] = Allowance,
     ) -> None:
-        """`sockets` listen already and are the door's to close. `queue_size`: events that may wait for a subscriber."""
+        """`sockets` listen already and are the door's to close. `allowance`: asked each time, so a reload counts."""
         self._core = core
         self._events = events
         self._sockets = dict(sockets)
         self._shares = Shares(limits or Limits())
         self._timing = timing or Timing()
-        self._queue_size = queue_size
+        self._allowance = allowance
         self.subscriptions = Subscriptions() if subscriptions is None else subscriptions
         self._endpoint = Endpoint(core, self.subscriptions, self._shares)
-        self._lines = LinesDoor(
-            self._endpoint, self.subscriptions, self._timing, queue_size, self._shares.limits.calls_per_connection
-        )
+        self._lines = LinesDoor(self._endpoint, self.subscriptions, allowance)
         self._http: asyncio.Task[HttpDoor] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
@@ -182,5 +179,5 @@ class RpcDoor:
         await asyncio.to_thread(import_module, "aiosd.rpc.http")
         from aiosd.rpc.http import HttpDoor
 
-        door = HttpDoor(self._core, self._endpoint, self.subscriptions, self._shares, self._timing, self._queue_size)
+        door = HttpDoor(self._core, self._endpoint, self.subscriptions, self._shares, self._timing, self._allowance)
         return await door.__aenter__()

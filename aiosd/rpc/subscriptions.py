@@ -18,7 +18,7 @@ from aiosd.model.subscription import Feed as Following
 from aiosd.rpc.feed import Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject
@@ -70,8 +70,8 @@ class Entry:
 class Subscriptions:
     """The table, looked up by task."""
 
-    def __init__(self, *, per_user: int = PER_USER, idle_seconds: float = IDLE_SECONDS) -> None:
-        """`per_user`: root has no such limit."""
+    def __init__(self, *, per_user: Callable[[], int] = lambda: PER_USER, idle_seconds: float = IDLE_SECONDS) -> None:
+        """`per_user`: as configured now; root has no such limit."""
         self._per_user = per_user
         self._idle_seconds = idle_seconds
         self._entries: dict[str, Entry] = {}
@@ -85,8 +85,8 @@ class Subscriptions:
 
     def check_room(self, uid: int) -> None:
         """Raises AiosError (RateLimited) when the user has all that it may have."""
-        if uid != 0 and len(self._by_user.get(uid, ())) >= self._per_user:
-            raise AiosError(ErrorKind.RATE_LIMITED, f"a user may have {self._per_user} subscriptions")
+        if uid != 0 and len(self._by_user.get(uid, ())) >= self._per_user():
+            raise AiosError(ErrorKind.RATE_LIMITED, f"a user may have {self._per_user()} subscriptions")
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:

@@ -13,6 +13,7 @@ from aiosd.bus.connection import Call, SystemBus
 from aiosd.bus.door import BusDoor
 from aiosd.bus.interfaces import load
 from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, task_path
+from aiosd.bus.peers import Limits
 from aiosd.core.manager import refusal
 from aiosd.core.operations import MANAGER, OPERATIONS, TASK, Reply
 from aiosd.errors import AiosError, ErrorKind
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from aiosd.auth.caller import Caller
     from aiosd.bus.message import BusValue
-    from aiosd.bus.peers import Limits
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.secrettext import SecretText
@@ -135,7 +135,7 @@ async def served(core: FakeCore, limits: Limits | None = None) -> AsyncIterator[
     """The door with that core behind it, and a client that is not the daemon's own connection."""
     async with (
         SystemBus() as bus,
-        BusDoor(bus, core, core, limits=limits, interfaces=load()) as door,
+        BusDoor(bus, core, core, limits=lambda: limits or Limits(), interfaces=load()) as door,
         SystemBus() as client,
     ):
         await door.open()

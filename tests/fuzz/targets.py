@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from aiosd.model import jsontext
 from aiosd.model.secrettext import SecretText, SecretTextError
 from aiosd.rpc import jsonrpc
-from aiosd.rpc.limits import Timing
+from aiosd.rpc.limits import Allowance, Timing
 from aiosd.run.chunks import ChunkError, LineReader, parse_chunk
 from tests.rpc.serving import Http, Sockets, door
 from tests.rpc.standin import StandIn
@@ -87,8 +87,9 @@ class Doors:
 
     async def _open(self) -> tuple[Sockets, RpcDoor]:
         place = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="aiosd-fuzz-")))
-        timing = Timing(first_request=0.2, body=0.2, keep_alive=0.2, write=0.2)
-        return await self._stack.enter_async_context(door(place, self._stand_in, self._stand_in, timing=timing))
+        timing, allowance = Timing(first_request=0.2, body=0.2, keep_alive=0.2), Allowance(event_timeout=0.2)
+        made = door(place, self._stand_in, self._stand_in, timing=timing, allowance=allowance)
+        return await self._stack.enter_async_context(made)
 
     def __call__(self, data: bytes) -> None:
         self._loop.run_until_complete(self._try(data))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aiosd.rpc.limits import Allowance
 from aiosd.rpc.server import RpcDoor, Speech
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def listening(path: Path) -> socket.socket:
 @asynccontextmanager
 async def door(
     directory: Path, core: Core, events: EventSource, *, limits: Limits | None = None, timing: Timing | None = None,
-    subscriptions: Subscriptions | None = None, queue_size: int = 10_000,
+    subscriptions: Subscriptions | None = None, allowance: Allowance | None = None,
 ) -> AsyncIterator[tuple[Sockets, RpcDoor]]:  # fmt: skip
     """The door in front of `core`."""
     paths = Sockets(directory / "aios.sock", directory / "aios-lines.sock")
@@ -53,8 +54,9 @@ async def door(
         path.unlink(missing_ok=True)
     sockets = {Speech.HTTP: listening(paths.http), Speech.LINES: listening(paths.lines)}
     async with RpcDoor(
-        core, events, sockets, limits=limits, timing=timing, subscriptions=subscriptions, queue_size=lambda: queue_size
-    ) as served:
+        core, events, sockets, limits=limits, timing=timing, subscriptions=subscriptions,
+        allowance=lambda: allowance or Allowance(),
+    ) as served:  # fmt: skip
         served.open()
         yield paths, served
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiosd.rpc.limits import Limits, Timing
+from aiosd.rpc.limits import Allowance
 from tests.rpc.serving import Json, door
 from tests.rpc.standin import TASK, StandIn
 from tests.unit.core.rig import core, eventually, play
@@ -176,8 +176,8 @@ def test_a_client_that_has_said_its_last_word_still_gets_its_answers(place: Path
 def test_no_more_is_read_than_is_worked_on(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn(gates={"task.wait": asyncio.Event()})
-        limits = Limits(calls_per_connection=4)
-        async with door(place, stand_in, stand_in, limits=limits) as (paths, _), Line.connect(paths.lines) as line:
+        few = Allowance(calls_per_connection=4)
+        async with door(place, stand_in, stand_in, allowance=few) as (paths, _), Line.connect(paths.lines) as line:
             for number in range(20):
                 line.send("aios/task.wait", {"task_id": TASK}, number)
             await asyncio.sleep(0.1)
@@ -203,14 +203,17 @@ def test_a_line_that_is_too_long_is_the_last(place: Path) -> None:
 def test_a_client_that_does_not_read_is_told_of_the_gap_or_left(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn()
-        async with door(place, stand_in, stand_in, queue_size=50) as (paths, _), Line.connect(paths.lines) as line:
+        async with (
+            door(place, stand_in, stand_in, allowance=Allowance(events=50)) as (paths, _),
+            Line.connect(paths.lines) as line,
+        ):
             await line.call("aios/task.subscribe", {"task_id": TASK})
             stand_in.happen(200)
             told = [(await line.receive())["params"] for _ in range(51)]
             assert [one["id"] for one in told[:50]] == [f"evt-{number:016d}" for number in range(1, 51)]
             gap = {"from": f"evt-{51:016d}", "to": f"evt-{200:016d}", "count": 150}
             assert told[50] == {"subscription_id": told[0]["subscription_id"], "event": "gap", "data": gap}
-        async with door(place, stand_in, stand_in, timing=Timing(write=0.2)) as (paths, served):
+        async with door(place, stand_in, stand_in, allowance=Allowance(event_timeout=0.2)) as (paths, served):
             with socket.socket(socket.AF_UNIX) as deaf:
                 deaf.connect(str(paths.lines))
                 deaf.sendall(b'{"jsonrpc":"2.0","id":1,"method":"aios/task.subscribe"}\n')

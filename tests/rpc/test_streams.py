@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aiosd.model.event import Event as Committed
 from aiosd.model.event import Kind, Source
-from aiosd.rpc.limits import Timing
+from aiosd.rpc.limits import Allowance, Timing
 from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.store import journal
 from tests.rpc.serving import Event, EventStream, Http, door
@@ -98,7 +98,7 @@ def test_a_subscription_goes_on_where_its_last_stream_stopped(steps: list[tuple[
 def test_a_reader_that_is_too_slow_is_told_what_it_lost(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn()
-        async with door(place, stand_in, stand_in, queue_size=100) as (paths, _):
+        async with door(place, stand_in, stand_in, allowance=Allowance(events=100)) as (paths, _):
             async with EventStream.open(paths.http, f"task_id={TASK}") as stream:
                 stand_in.happen(5000, size=2000)  # 10 MB: neither the queue nor the socket takes that
                 await asyncio.sleep(0)
@@ -132,8 +132,7 @@ def test_a_reader_that_is_too_slow_is_told_what_it_lost(place: Path) -> None:
 def test_nobody_waits_for_a_reader_that_reads_nothing(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn()
-        timing = Timing(write=0.2)
-        async with door(place, stand_in, stand_in, timing=timing) as (paths, served):
+        async with door(place, stand_in, stand_in, allowance=Allowance(event_timeout=0.2)) as (paths, served):
             with socket.socket(socket.AF_UNIX) as deaf:
                 deaf.connect(str(paths.http))
                 deaf.sendall(f"GET /events?task_id={TASK} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
@@ -254,7 +253,7 @@ def test_shutdown_ends_one_session_and_leaves_others(place: Path) -> None:
 def test_a_user_has_so_many_subscriptions(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn()
-        async with door(place, stand_in, stand_in, subscriptions=Subscriptions(per_user=2)) as (paths, _):
+        async with door(place, stand_in, stand_in, subscriptions=Subscriptions(per_user=lambda: 2)) as (paths, _):
             with as_user(4711):
                 connection = await asyncio.open_unix_connection(paths.http)
             http = Http(*connection)
