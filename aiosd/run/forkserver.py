@@ -1,4 +1,4 @@
-"""The fork server: a small warm process that has the next shim ready, and its program's process with it.
+"""The fork server: a small warm process that has the next shim ready.
 
 A spare shim has done all that does not depend on the run; it is handed the spec and the descriptors of the next one,
 and while nobody asks, another spare is forked. A spare ends with this process, whose end of their socket it hears.
@@ -130,9 +130,8 @@ def _fork_shim() -> _Spare:
 def _only_this(fd: int) -> int:
     """Close everything else but standard error, where the launcher's own journal stream is; returns the new number."""
     kept = os.dup2(fd, 64, inheritable=False)
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
+    for number, mode in enumerate((os.O_RDONLY, os.O_WRONLY)):
+        os.dup2(os.open(os.devnull, mode | os.O_CLOEXEC), number)
     os.closerange(3, 64)
     os.closerange(65, 65536)
     return kept

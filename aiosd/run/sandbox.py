@@ -1,8 +1,4 @@
-"""What the program's process does to itself before the gate: its view of the system, and its loss of privilege.
-
-Runs as root in the child that becomes the program, in this order: `enter_namespaces`, `limit_resources`,
-`drop_privileges`. The mount namespace is shared with the shim, which joins it: a path means the same to both.
-"""
+"""The program's view of the system, entered by its shim as root before the gate: a path means the same to both."""
 
 from __future__ import annotations
 
@@ -119,14 +115,3 @@ def limit_resources(open_files: int | None) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
-
-
-def drop_privileges(account: syscalls.Account, *, keep_capabilities: bool) -> None:
-    """Become the account for good. Root keeps its capabilities only with `keep_capabilities` (level critical)."""
-    os.umask(0o022)
-    if not keep_capabilities:
-        syscalls.empty_bounding_set()
-    syscalls.become(account)
-    if not keep_capabilities:
-        syscalls.keep_only_capabilities(0)
-    syscalls.set_no_new_privileges()

@@ -1,35 +1,35 @@
 """The shim: the process that stands over one run, inside its scope. This module is its beginning, as root.
 
-Standard library only; forked by the fork server ahead of time. It forks the child that becomes the program
-(`program.py`), and waits until it is given a run: then it tells the launcher that child's pid so that both are put into
-the scope, joins the child's view of the file system, gives up root, and supervises (`supervisor.py`) until the exit
-record is written.
+Standard library only; forked by the fork server ahead of time. It waits until it is given a run; then it enters the
+view of the system that the run's program is to have, gives up root, puts up the walls around the program and with it
+around itself, and supervises (`supervisor.py`): it waits at the gate, starts the program when told to, and writes the
+exit record in the end. Nothing of the program runs before the gate opens: there is no process yet that could.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiosd.run import exitrecord, syscalls
+from aiosd.run import exitrecord, landlock, sandbox, seccomp, syscalls
 from aiosd.run.artifacts import BlobFile
 from aiosd.run.cgroup import Scope
 from aiosd.run.control import ControlSocket
 from aiosd.run.eventfile import EventFile
 from aiosd.run.output import Journal, Stream
-from aiosd.run.program import READY, Pipes, become_program
+from aiosd.run.privilege import Privilege
+from aiosd.run.program import TASK_FD, Pipes
 from aiosd.run.spec import SPEC_MAX, Descriptor, ShimSpec, decode
 from aiosd.run.supervisor import Outputs, Program, Supervisor, Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_OOM_SCORE = "-900"
-SHIM_UID = 1_879_113_727
-"""The real user of every shim: a number that belongs to nobody and has no rights (beside `identity.DYNAMIC_FIRST`)."""
+    from aiosd.run.spec import View
+
+_FEW_FILES = 16
+"""The fewest open files that a manifest can allow. The limit is the shim's too, from when it starts the program."""
 
 
 def wait(fd: int) -> None:
@@ -39,42 +39,38 @@ def wait(fd: int) -> None:
     """
     syscalls.set_name("aios-shim")
     syscalls.become_subreaper()
+    os.setsid()
+    for number in range(TASK_FD, _FEW_FILES):
+        os.dup2(0, number, inheritable=False)  # kept for when only numbers this low may be opened
     pipes = Pipes()
     wakeup = Wakeup()
-    pid = os.fork()
-    if pid == 0:
-        os.close(fd)
-        become_program(pipes)
-    pipes.keep_shim_ends()
-    os.setsid()
-    _shield_from_oom()
     with socket.socket(fileno=fd) as sock:
         data, fds, _, _ = socket.recv_fds(sock, SPEC_MAX, len(Descriptor), socket.MSG_CMSG_CLOEXEC)
     if data:
-        with suppress(OSError):  # the launcher may be gone; then the gate closes
-            os.write(fds[Descriptor.STATUS], b"%d\n" % pid)
-        os.close(fds[Descriptor.STATUS])
-        pipes.pass_on(data)
-        _run(decode(data), fds, pid, pipes, wakeup)
+        _run(decode(data), fds, pipes, wakeup)
 
 
-def _run(spec: ShimSpec, fds: Sequence[int], pid: int, pipes: Pipes, wakeup: Wakeup) -> None:
+def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> None:
     journal = _journal(spec)
-    error = _join_program(spec, pid, pipes)
-    _drop(spec)
-    program = Program(pid, pipes.gate_write, pipes.report_read, pipes.shim_socket, error)
+    privilege = Privilege(spec.account, keep_capabilities=spec.keep_capabilities)
+    error = _enter(spec)
+    os.umask(0o077)
+    privilege.drop()
+    error = error or _build_walls(spec.view)
     outputs = _outputs(spec, fds, pipes, journal)
     control = ControlSocket(socket.socket(fileno=fds[Descriptor.CONTROL]))
-    supervisor = Supervisor(spec, program, outputs, control, wakeup)
+
+    def execute(attempt: int) -> int:
+        os.closerange(TASK_FD + 1, _FEW_FILES)
+        sandbox.limit_resources(spec.open_files)
+        pid = pipes.execute(spec, attempt)
+        privilege.settle()
+        return pid
+
+    supervisor = Supervisor(spec, Program(pipes.shim_socket, execute, error), outputs, control, wakeup)
     ending = supervisor.run()
     exitrecord.write(fds[Descriptor.EXIT], spec.run, ending, outputs)
     control.tell({"type": "exited"}, always=True)
-
-
-def _shield_from_oom() -> None:
-    """When memory runs out the program must go, not the one who reports it (proc(5), oom_score_adj)."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="utf-8")
 
 
 def _journal(spec: ShimSpec) -> Journal:
@@ -82,28 +78,30 @@ def _journal(spec: ShimSpec) -> Journal:
     return Journal(fields)
 
 
-def _join_program(spec: ShimSpec, pid: int, pipes: Pipes) -> str | None:
-    """Wait until the child is at its gate and share its mounts; the reason when it did not get there."""
-    report = os.read(pipes.report_read, 1)
-    if report != READY:
-        rest = report + os.read(pipes.report_read, 1000)
-        return rest.decode("utf-8", "replace") or "the program's process died while it was set up"
-    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+def _enter(spec: ShimSpec) -> str | None:
+    """Share with the program what it sees; the reason when that cannot be made, for the exit record."""
     try:
-        syscalls.join_namespace(namespace, syscalls.CLONE_NEWNS)
-    finally:
-        os.close(namespace)
-    os.chdir(spec.view.scratch)
+        sandbox.enter_namespaces(spec)
+        os.chdir(spec.view.scratch)
+    except Exception as error:  # noqa: BLE001 - whatever it was: the gate is not opened, and the record says why
+        return _reason(error)
     return None
 
 
-def _drop(spec: ShimSpec) -> None:
-    """As the program; but where that may start processes as other users (level critical), CAP_KILL stays."""
-    os.umask(0o077)
-    syscalls.watch_as(spec.account, SHIM_UID)
-    syscalls.keep_only_capabilities(1 << syscalls.CAP_KILL if spec.keep_capabilities else 0)
-    syscalls.set_no_new_privileges()  # it executes nothing, so the bounding set can stay
-    syscalls.set_undumpable()
+def _build_walls(view: View) -> str | None:
+    """After the privileges are gone: what is not to be had back, nor to be got from others."""
+    try:
+        if view.confined:
+            landlock.confine()
+        if view.confined or view.route_sockets_only:
+            seccomp.install(confined=view.confined, route_only=view.route_sockets_only)
+    except OSError as error:
+        return _reason(error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
 
 
 def _outputs(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, journal: Journal) -> Outputs:

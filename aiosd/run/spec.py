@@ -25,7 +25,6 @@ class Descriptor(IntEnum):
     EVENTS = 3
     BLOBS = 4
     EXIT = 5
-    STATUS = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _LOG_MAX = 1 << 32
 _BLOBS_MAX = 1 << 30
 _RUNTIME_MAX = 1 << 52
-_SETUP_TIMEOUT = 10.0
 
 
 class Manifests:
@@ -188,25 +187,18 @@ class Starter:
             ours, shims = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.callback(ours.close)
             with shims:
-                status_read, status_write = os.pipe()
-                undo.callback(os.close, status_read)
-                try:
-                    pid, pidfd = await self._forks.fork(spec, [shims.fileno(), *files, status_write])
-                finally:
-                    os.close(status_write)
+                pid, pidfd = await self._forks.fork(spec, [shims.fileno(), *files])
             undo.callback(os.close, pidfd)
             undo.callback(_kill, pidfd)
             self._runs.write(_record(spec, boot_id, pid, request.uid))
-            child = await _read_pid(status_read)
-            left_out = await self._scope(spec, [pid, child], capability.limits, request)
+            left_out = await self._scope(spec, pid, capability.limits, request)
             undo.pop_all()
-            os.close(status_read)
             return Started(spec.run, pid, spec.unit, as_json(capability.limits), left_out, ours.detach(), pidfd)
 
-    async def _scope(self, spec: ShimSpec, pids: list[int], limits: Limits, request: StartRequest) -> list[str]:
+    async def _scope(self, spec: ShimSpec, pid: int, limits: Limits, request: StartRequest) -> list[str]:
         properties = scope_properties(limits, grace_ms=spec.grace_ms, runtime_max_usec=request.runtime_max_usec)
         description = f"AIOS task {spec.task}: {spec.capability}"
-        return await self._units.start_scope(spec.unit, description, pids, properties)
+        return await self._units.start_scope(spec.unit, description, [pid], properties)
 
 
 def _record(spec: ShimSpec, boot_id: str, pid: int, caller: int) -> RunRecord:
@@ -227,20 +219,3 @@ def _record(spec: ShimSpec, boot_id: str, pid: int, caller: int) -> RunRecord:
 def _kill(pidfd: int) -> None:
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-async def _read_pid(fd: int) -> int:
-    """The pid of the program's process, as the shim writes it right after its fork."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: None if readable.done() else readable.set_result(None))
-    try:
-        await asyncio.wait_for(readable, _SETUP_TIMEOUT)
-    except TimeoutError:
-        raise Refusal(RefusalCode.LAUNCH, "the shim did not start") from None
-    finally:
-        loop.remove_reader(fd)
-    text = os.read(fd, 64)
-    if not text.endswith(b"\n"):
-        raise Refusal(RefusalCode.LAUNCH, "the shim died while it started")
-    return int(text)

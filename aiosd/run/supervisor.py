@@ -20,6 +20,7 @@ from aiosd.run import context
 from aiosd.run.control import ControlType
 from aiosd.run.conversation import Conversation
 from aiosd.run.exitrecord import Ending, StoppedBy
+from aiosd.run.program import ProgramError
 from aiosd.run.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ _LAST_WORDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The child. `error`: why it could not be set up, None when it waits at its gate."""
+    """What becomes a process when the gate opens. `execute`: starts attempt N, returns its pid or raises ProgramError.
 
-    pid: int
-    gate: int
-    report: int
+    `socket`: the shim's end of the chunk protocol. `error`: why it cannot be executed, None when it can.
+    """
+
     socket: socket.socket
+    execute: Callable[[int], int]
     error: str | None
 
 
@@ -64,15 +66,16 @@ class Wakeup:
     """Signals as bytes of a pipe (signal.set_wakeup_fd); made before the fork, so that none is missed."""
 
     def __init__(self) -> None:
-        """Take SIGCHLD and SIGTERM; the terminal's signals and a closed socket are nothing to the shim."""
+        """Take SIGCHLD and SIGTERM; the terminal's signals are nothing to the shim.
+
+        Those are caught, not ignored: execve(2) would hand on to the program that they are ignored.
+        """
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: None)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
 
     def numbers(self) -> bytes:
         """The signals since the last call."""
@@ -96,6 +99,8 @@ class Supervisor:
         self._wakeup = wakeup
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
+        self._told = False
+        self._pid: int | None = None
         self._status: int | None = None
         self._opened_at: int | None = None
         self._launch_error = program.error
@@ -111,14 +116,14 @@ class Supervisor:
         """From the closed gate to the end."""
         self._watch(self._wakeup.fd, self._on_signal)
         self._watch(self._control.sock.fileno(), self._on_control)
-        while self._opened_at is None and self._launch_error is None:
+        while self._pid is None and self._launch_error is None:
             self._turn()
-        if self._opened_at is None:
-            self._stay_until_told()
-        else:
+        if self._pid is not None:
             while self._status is None:
                 self._turn()
             self._last_words()
+        elif not self._told:
+            self._stay_until_told()
         duration = None if self._opened_at is None else (time.monotonic_ns() - self._opened_at) // 1000
         return Ending(self._status, self._launch_error, self._stopping.outcome, self.oom_kill, duration)
 
@@ -164,24 +169,25 @@ class Supervisor:
         received = self._control.receive()
         if not self._control.open:
             self._unwatch(self._control.sock.fileno())
-            if self._opened_at is None:
+            if self._pid is None:
                 self._launch_error = self._launch_error or "the start gate was closed"
         if received is None:
             return
         kind, message = received
         if kind is ControlType.GO:
-            if self._opened_at is None:
+            if self._pid is None:
+                self._told = True
                 self._open_gate(message)
         elif kind is ControlType.CONTEXT:
             self._keep_context(message)
         elif kind is ControlType.CANCEL:
             self._cancel(message)
-        elif self._opened_at is not None:
+        elif self._pid is not None:
             self._conversation.say(message)
 
     def _keep_context(self, message: JsonObject) -> None:
         """A piece of what the program may read of others; only while it has not begun."""
-        if self._opened_at is not None:
+        if self._pid is not None:
             return
         try:
             context.keep(Path(self._spec.environment["AIOS_CONTEXT"]), message)
@@ -200,23 +206,18 @@ class Supervisor:
             self._launch_error = f"the arguments cannot be written: {error.strerror}"
             return
         self._opened_at = time.monotonic_ns()
+        try:
+            self._pid = self._program.execute(attempt if isinstance(attempt, int) else 1)
+        except ProgramError as error:
+            self._launch_error = str(error)
+            return
         self._conversation.begin(message)
         self._watch(self._outputs.stdout.source, lambda: self._on_output(self._outputs.stdout))
         self._watch(self._outputs.stderr.source, lambda: self._on_output(self._outputs.stderr))
-        self._watch(self._program.report, self._on_report)
         if self._memory is not None:
             self._watch(self._memory, self._on_memory, select.EPOLLPRI)
-        os.write(self._program.gate, str(attempt if isinstance(attempt, int) else 1).encode())
-        os.close(self._program.gate)
-        self._outputs.events.append("started", {"pid": self._program.pid}, vital=True)
+        self._outputs.events.append("started", {"pid": self._pid}, vital=True)
         self._poke()
-
-    def _on_report(self) -> None:
-        """End of file: execve(2) succeeded. Text: it did not."""
-        text = os.read(self._program.report, 1000)
-        if text:
-            self._launch_error = text.decode("utf-8", "replace")
-        self._unwatch(self._program.report)
 
     def _stay_until_told(self) -> None:
         """It failed before the gate opened: the launcher is still putting us into the scope, so do not vanish yet."""
@@ -225,15 +226,13 @@ class Supervisor:
             self._epoll.poll(-1)
             received = self._control.receive()
             told = received is not None or bool(signal.SIGTERM in self._wakeup.numbers())
-        with suppress(ProcessLookupError, PermissionError):  # it did not get as far as being ours
-            os.kill(self._program.pid, signal.SIGKILL)
 
     # -- while it runs ----------------------------------------------------------------------------------------------
 
     def _cancel(self, message: JsonObject) -> None:
         grace = message.get("grace_ms")
         grace_ms = grace if isinstance(grace, int) and grace >= 0 else self._spec.grace_ms
-        if self._opened_at is None:
+        if self._pid is None:
             self._stopping.reason = StoppedBy.CANCEL
             self._launch_error = self._launch_error or "canceled before the start"
             return
@@ -243,7 +242,7 @@ class Supervisor:
 
     def _on_signal(self) -> None:
         numbers = self._wakeup.numbers()
-        if signal.SIGTERM in numbers and self._opened_at is None:
+        if signal.SIGTERM in numbers and self._pid is None:
             self._stopping.reason = StoppedBy.TERM
             self._launch_error = self._launch_error or "stopped before the start"
         elif signal.SIGTERM in numbers:
@@ -256,10 +255,8 @@ class Supervisor:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                if pid == self._program.pid:
+                if pid == self._pid:
                     self._status = status
-                    if self._opened_at is None:
-                        self._launch_error = self._launch_error or "the program's process died at its gate"
 
     def _on_output(self, stream: Stream) -> None:
         with suppress(BlockingIOError):
@@ -293,8 +290,6 @@ class Supervisor:
 
     def _last_words(self) -> None:
         """The program is gone: end what it left behind, then take everything that is still in the pipes."""
-        if self._program.report in self._handlers:
-            self._on_report()
         self._stopping.kill_rest(self._reap, _LAST_WORDS)
         self.oom_kill = self.oom_kill or self._outputs.scope.oom_kills() > self._oom_before
         for stream in (self._outputs.stdout, self._outputs.stderr):

@@ -42,9 +42,9 @@ RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_KEEPCAPS = 8
 _PR_SET_NAME = 15
 _PR_CAPBSET_DROP = 24
-_PR_SET_SECUREBITS = 28
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
@@ -52,6 +52,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 CAP_KILL = 5
+CAP_SYS_RESOURCE = 24
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
@@ -189,12 +190,27 @@ class _CapData(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
-def keep_only_capabilities(keep: int = 0) -> None:
-    """capset(2): permitted and effective become the bits of `keep` (of the first 32), inheritable becomes empty."""
-    header = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0)
-    data = (_CapData * 2)()
-    data[0].effective = data[0].permitted = keep
+_CapSets = _CapData * 2
+
+
+def permitted_capabilities() -> int:
+    """capget(2): the permitted set of this process, capability number as bit number."""
+    header, data = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0), _CapSets()
+    _check(_LIBC.capget(ctypes.byref(header), ctypes.byref(data)), "capget")
+    return int(data[0].permitted | data[1].permitted << 32)
+
+
+def set_capabilities(permitted: int, *, effective: int) -> None:
+    """capset(2), in bits as `permitted_capabilities`; the inheritable set becomes empty."""
+    header, data = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0), _CapSets()
+    for part, shift in ((data[0], 0), (data[1], 32)):
+        part.permitted, part.effective = permitted >> shift & 0xFFFFFFFF, effective >> shift & 0xFFFFFFFF
     _check(_LIBC.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+def keep_capabilities_once() -> None:
+    """The next change of all users to other than root leaves the permitted set alone (prctl(2), PR_SET_KEEPCAPS)."""
+    _prctl(_PR_SET_KEEPCAPS, 1, "keep capabilities")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +220,6 @@ class Account:
     uid: int
     gid: int
     groups: tuple[int, ...]
-
-
-def become(account: Account) -> None:
-    """Take the account's groups, group and user, all three of each, for good."""
-    os.setgroups(account.groups)
-    os.setresgid(account.gid, account.gid, account.gid)
-    os.setresuid(account.uid, account.uid, account.uid)
 
 
 def watch_as(account: Account, watcher: int) -> None:

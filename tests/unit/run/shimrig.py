@@ -45,7 +45,6 @@ class Run:
     control: socket.socket
     pidfd: int
     pid: int
-    program: int
     _ids: Iterator[int] = field(default_factory=lambda: iter(range(1, 1000)))
 
     def say(self, kind: str, **fields: object) -> None:
@@ -158,17 +157,13 @@ class Rig:
     def start(self, spec: ShimSpec) -> Run:
         """To the closed gate."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        status_read, status_write = os.pipe()
         with self.runs.create(spec.run, spec.account) as files:
-            socket.send_fds(self.server, [spec.encode()], [theirs.fileno(), *files.fds, status_write])
+            socket.send_fds(self.server, [spec.encode()], [theirs.fileno(), *files.fds])
         theirs.close()
-        os.close(status_write)
         data, fds, _, _ = socket.recv_fds(self.server, 4096, 2)
         answer: JsonObject = json.loads(data)
         assert "error" not in answer, answer
-        program = int(os.read(status_read, 64))
-        os.close(status_read)
-        run = Run(spec, self.runs.paths(spec.run), ours, fds[0], int(str(answer["pid"])), program)
+        run = Run(spec, self.runs.paths(spec.run), ours, fds[0], int(str(answer["pid"])))
         self._running.append(run)
         return run
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aiosd.model.manifest import HomeView
+from aiosd.run.privilege import SHIM_UID
 from aiosd.run.syscalls import Account
 from tests.unit.run.shimrig import PYTHON, UID
 
@@ -180,6 +182,71 @@ def test_limits_of_the_process(rig: Rig) -> None:
     run = rig.start(rig.python(code, open_files=256)).go()
     run.wait()
     assert run.stdout() == b"(256, 256) (0, 0)\n"
+
+
+def test_few_open_files_are_enough_to_start_and_to_supervise(rig: Rig) -> None:
+    """As few as a manifest can allow: the shim has the same limit, and more open than that."""
+    code = (
+        "import os, resource, socket\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+        "open('a', 'w').write('content')\n"
+        "s = socket.socket(fileno=3)\n"
+        's.sendall(b\'{"type": "artifact", "payload": {"parts": [{"file": {"path": "a"}}]}}\\n\')\n'
+    )
+    run = rig.start(rig.python(code, open_files=16)).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b"(16, 16)\n"
+    assert run.paths.blobs.read_bytes() == b"content"
+
+
+def _of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+@pytest.mark.parametrize(
+    ("account", "keep", "expected"),
+    [(Account(UID, UID, ()), False, 0), (Account(0, 0, ()), False, 0), (Account(0, 0, ()), True, 1 << 5)],
+)
+def test_the_shim_of_a_running_program_has_the_rights_of_its_task(
+    rig: Rig, account: Account, expected: int, *, keep: bool
+) -> None:
+    """And CAP_KILL (5) at critical. Real and saved user are nobody's, so that nobody of the task can signal it."""
+    run = rig.start(rig.spec(["/bin/sleep", "60"], account=account, keep_capabilities=keep)).go()
+    run.wait_for("started")
+    found = _of(run.pid)
+    nobody = str(SHIM_UID)
+    assert found["Uid"].split() == [nobody, str(account.uid), nobody, str(account.uid)]
+    assert [int(found[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")] == [0, expected, expected, 0]
+    assert found["NoNewPrivs"] == "1"
+    assert keep or int(found["CapBnd"], 16) == 0
+
+
+@pytest.mark.parametrize(
+    ("account", "keep"), [(Account(UID, UID, ()), False), (Account(0, 0, ()), False), (Account(0, 0, ()), True)]
+)
+def test_before_go_there_is_no_process_of_the_program_and_no_right_in_effect(
+    rig: Rig, account: Account, *, keep: bool
+) -> None:
+    run = rig.start(rig.spec(["/bin/sleep", "60"], account=account, keep_capabilities=keep))
+    deadline = time.monotonic() + 30
+    while _of(run.pid)["Uid"].split()[0] != str(SHIM_UID) or _of(run.pid)["NoNewPrivs"] != "1":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text() == ""
+    found, lent = _of(run.pid), 1 << 24  # CAP_SYS_RESOURCE
+    assert int(found["CapEff"], 16) & ~(1 << 5) == 0
+    assert int(found["CapInh"], 16) == 0
+    assert keep or int(found["CapPrm"], 16) & ~lent == 0
+
+
+def test_the_shim_is_behind_the_walls_of_its_program(rig: Rig) -> None:
+    run = rig.start(rig.spec(["/bin/sleep", "60"], view={"confined": True, "private_network": True})).go()
+    run.wait_for("started")
+    assert _of(run.pid)["Seccomp"] == "2"
+    program = run.events()[0].payload["pid"]
+    for namespace in ("mnt", "net"):
+        mine, shims, programs = (Path(f"/proc/{pid}/ns/{namespace}").readlink() for pid in ("self", run.pid, program))
+        assert shims == programs != mine
 
 
 def test_a_view_that_cannot_be_made_is_a_launch_error_after_go(rig: Rig) -> None:
