@@ -48,6 +48,7 @@ from aiosd.wiring import Ground, Services
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiosd.core.kept_subscriptions import KeptSubscriptions
     from aiosd.core.manager import Manager
 
 STATE = Path("/var/lib/aiosd")
@@ -96,7 +97,7 @@ class Daemon:
             self._door = await stack.enter_async_context(
                 BusDoor(bus, services.manager, self._hub, limits=self._bus_limits)
             )
-            rpc = await stack.enter_async_context(self._rpc_door(services.manager))
+            rpc = await stack.enter_async_context(self._rpc_door(services.manager, services.kept_subscriptions))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             self._handle_signals(group, services)
             self._read_only = services.ground.database.read_only_reason
@@ -148,11 +149,11 @@ class Daemon:
             reload=self._reload,
         )
 
-    def _rpc_door(self, manager: Manager) -> RpcDoor:
+    def _rpc_door(self, manager: Manager, kept: KeptSubscriptions) -> RpcDoor:
         """The JSON-RPC door, on the sockets of aiosd.socket; without them it has nothing to do."""
         names = set(Speech)
         sockets = {Speech(one.name): socket.socket(fileno=one.fd) for one in passed() if one.name in names}
-        subscriptions = Subscriptions(per_user=lambda: self._settings.current.max_subscriptions_per_user)
+        subscriptions = Subscriptions(per_user=lambda: self._settings.current.max_subscriptions_per_user, keeper=kept)
         return RpcDoor(manager, self._hub, sockets, subscriptions=subscriptions, allowance=self._allowance)
 
     def _allowance(self) -> Allowance:

@@ -24,6 +24,7 @@ from aiosd.core.emergency import Emergency
 from aiosd.core.emergency_operations import EmergencyOperations
 from aiosd.core.expiry import Expiry
 from aiosd.core.holding import Holding
+from aiosd.core.kept_subscriptions import KeptSubscriptions
 from aiosd.core.lapse import Lapse
 from aiosd.core.manager import Manager
 from aiosd.core.permission_operations import PermissionOperations
@@ -169,6 +170,11 @@ class Services:
         """The kill switch."""
         here = self.ground
         return Emergency(here.database, here.launcher, self.supervision, here.settings, here.state / stops.FILE)
+
+    @cached_property
+    def kept_subscriptions(self) -> KeptSubscriptions:
+        """Subscriptions that outlive the daemon."""
+        return KeptSubscriptions(self.ground.database)
 
     @cached_property
     def retention(self) -> Retention:

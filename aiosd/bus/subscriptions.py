@@ -6,29 +6,19 @@ events that are committed between the core's answer and the entry here are recor
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.recording import Recordings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from aiosd.model.event import Event
+    from aiosd.model.recording import Recording
     from aiosd.model.subscription import Subscription
-
-MAX_RECORDED = 10_000
-"""Events kept for one subscription that is being made (a person may be asked meanwhile)."""
-
-
-@dataclass(slots=True)
-class Recording:
-    """Events since a subscription was asked for. `overflowed`: the oldest are gone."""
-
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_RECORDED))
-    overflowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class Subscriptions:
         self._entries: dict[str, Entry] = {}
         self._by_task: dict[str, dict[str, Entry]] = {}
         self._by_peer: dict[str, set[str]] = {}
-        self._recordings: list[Recording] = []
+        self._recordings: Recordings[Event] = Recordings()
 
     def __len__(self) -> int:
         """Subscriptions that there are."""
@@ -60,21 +50,13 @@ class Subscriptions:
         if len(self._by_peer.get(peer, ())) >= self._per_peer():
             raise AiosError(ErrorKind.RATE_LIMITED, f"a connection may have {self._per_peer()} subscriptions")
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[Recording]:
+    def recording(self) -> AbstractContextManager[Recording[Event]]:
         """Keep every event while a subscription is being made."""
-        kept = Recording()
-        self._recordings.append(kept)
-        try:
-            yield kept
-        finally:
-            self._recordings.remove(kept)
+        return self._recordings.begin()
 
     def record(self, events: Sequence[Event]) -> None:
         """Events as they are committed, before anything coalesces them."""
-        for kept in self._recordings:
-            kept.overflowed = kept.overflowed or len(kept.events) + len(events) > MAX_RECORDED
-            kept.events.extend(events)
+        self._recordings.record(events)
 
     def start(self, peer: str, subscription: Subscription, recorded: Sequence[Event]) -> None:
         """Deliver what was recorded, and everything after it from now on. Follows the reply without a pause."""

@@ -75,6 +75,19 @@ class Subscription:
         return event.data() if self.feed is Feed.TASK else event.record()
 
 
+@dataclass(frozen=True, slots=True)
+class KeptSubscription:
+    """A subscription as it is stored: whose (a user, and which of their sessions), the parameters that asked for it,
+    the core's answer, and the number of the event after which it began."""
+
+    id: str
+    uid: int
+    session: str
+    scope: JsonObject
+    granted: JsonObject
+    after: int
+
+
 def granted(body: JsonObject, *, after: int = 0) -> Subscription:
     """The subscription of an answer: `subscription_id`, `task_id`, `uid` (null: all), `events`; of a feed also `feed`,
     and `session_id` or `worker_id`.

@@ -131,11 +131,19 @@ class Endpoint:
         """The core decides and names the scope; this door keeps the subscription and loses nothing meanwhile."""
         self._subscriptions.check_room(session.owner.uid)
         with self._subscriptions.recording() as recording:
+            before = await self._subscriptions.position() if session.make_feed is None else 0
             body = await self._ask(session, name, params)
-        if recording.overflowed:
-            raise AiosError(ErrorKind.BUSY, "too much happened meanwhile; ask again")
-        after = event_sequence(str(body.get("last_event_id"))) or 0
-        entry = Entry(session.owner, granted(body, after=after), scope_of(params))
+            after = event_sequence(str(body.get("last_event_id"))) or 0
+            entry = Entry(session.owner, granted(body, after=after), scope_of(params))
+            try:
+                if session.make_feed is None:
+                    await self._subscriptions.keep(entry, grant_of(body), after or before)
+                self._subscriptions.check_room(session.owner.uid)
+                if recording.overflowed:
+                    raise AiosError(ErrorKind.BUSY, "too much happened meanwhile; ask again")
+            except BaseException:
+                self._subscriptions.drop(entry)
+                raise
         recorded = tuple(recording.events)
         shown = {key: value for key, value in body.items() if key != "uid"}
         more = body.get("more") is True
@@ -158,6 +166,7 @@ class Endpoint:
         if session.stays and entry.owner != session.owner:
             raise AiosError(ErrorKind.SUBSCRIPTION_NOT_FOUND, "this connection has none of that id")
         self._subscriptions.end(entry)
+        await self._subscriptions.settled()
         return body
 
     async def _initialize(
@@ -174,12 +183,19 @@ class Endpoint:
     ) -> JsonObject:
         del afterwards
         body = await self._ask(session, name, params)
-        return {**body, "subscriptions_ended": self._subscriptions.end_session(session.owner)}
+        ended = self._subscriptions.end_session(session.owner)
+        await self._subscriptions.settled()
+        return {**body, "subscriptions_ended": ended}
 
 
 def scope_of(params: JsonObject) -> JsonObject:
     """What a subscription is about, of the parameters that asked for it."""
     return {key: params[key] for key in ("task_id", "events", "all_users", "feed", "id") if key in params}
+
+
+def grant_of(body: JsonObject) -> JsonObject:
+    """What was granted, of the core's answer: without the events that were missed."""
+    return {key: value for key, value in body.items() if key not in ("missed_events", "last_event_id", "more")}
 
 
 def notification(subscription_id: str, identifier: str | None, kind: str, data: str) -> str:

@@ -280,6 +280,7 @@ class HttpDoor:
             wanted = "feed.subscribe" if "feed" in params else "task.subscribe"
             body = (await self._core.invoke(wanted, session.caller, params)).body
         entry = Entry(session.owner, granted(body), scope_of(params))
+        self._subscriptions.check_room(session.owner.uid)
         self._subscriptions.start(entry, tuple(recording.events))
         return entry, True
 

@@ -85,8 +85,9 @@ class RpcDoor:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Hear events; callers still wait."""
+        """Hear events, and take up the subscriptions that were kept; callers still wait."""
         self._stack.callback(self._close_sockets)
+        await self.subscriptions.restore()
         self._stack.callback(self._events.listen(self.subscriptions.on_events))
         return self
 
@@ -105,6 +106,7 @@ class RpcDoor:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await self.subscriptions.settled()
         await self._stack.aclose()
 
     def open(self) -> None:

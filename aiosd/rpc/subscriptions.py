@@ -2,31 +2,32 @@
 
 A subscription has a `Feed` while somebody listens: the connection that made it (JSON lines), or an event stream (HTTP).
 One without a listener keeps nothing but the number of the first event that it owes; the stream that takes it up gets
-the rest from the store. It is forgotten when nobody has listened for `IDLE_SECONDS`.
+the rest from the store. It is forgotten when nobody has listened for `IDLE_SECONDS`. Such a one is also kept in the
+store (`keep`), so that it is there after a restart of the daemon, and the same seconds count anew.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.recording import Recordings
 from aiosd.model.subscription import Feed as Following
+from aiosd.model.subscription import KeptSubscription, granted
 from aiosd.rpc.feed import Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject
+    from aiosd.model.recording import Recording
     from aiosd.model.subscription import Subscription
     from aiosd.rpc.feed import Feed
 
-MAX_RECORDED = 10_000
-"""Events kept for one subscription that is being made (a person may be asked meanwhile)."""
 IDLE_SECONDS = 300.0
 """How long a subscription lives without a listener."""
 PER_USER = 64
@@ -41,18 +42,34 @@ class Owner:
     session: str = ""
 
 
-@dataclass(slots=True)
-class Recording:
-    """Events since a subscription was asked for. `overflowed`: the oldest are gone."""
+class Keeper(Protocol):
+    """Where subscriptions outlive the daemon (core/kept_subscriptions.py)."""
 
-    events: deque[Shown] = field(default_factory=lambda: deque(maxlen=MAX_RECORDED))
-    overflowed: bool = False
+    async def position(self) -> int:
+        """The number of the newest event."""
+        ...
+
+    async def keep(self, kept: KeptSubscription) -> bool:
+        """Store one; whether it could be."""
+        ...
+
+    def forget(self, identifier: str) -> None:
+        """Remove one, soon."""
+        ...
+
+    async def settled(self) -> None:
+        """Return when what was to be forgotten is."""
+        ...
+
+    async def all_(self) -> Sequence[KeptSubscription]:
+        """What earlier daemons have kept."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
     """A subscription. `scope`: the parameters by which the core granted it, to ask it for missed events. `owed`: number
-    of the first event that nobody has listened to."""
+    of the first event that nobody has listened to. `kept`: it is in the store, too."""
 
     owner: Owner
     subscription: Subscription
@@ -60,6 +77,7 @@ class Entry:
     feed: Feed | None = None
     owed: int | None = None
     expiry: asyncio.TimerHandle | None = None
+    kept: bool = False
 
     @property
     def id(self) -> str:
@@ -70,14 +88,22 @@ class Entry:
 class Subscriptions:
     """The table, looked up by task."""
 
-    def __init__(self, *, per_user: Callable[[], int] = lambda: PER_USER, idle_seconds: float = IDLE_SECONDS) -> None:
-        """`per_user`: as configured now; root has no such limit."""
+    def __init__(
+        self,
+        *,
+        per_user: Callable[[], int] = lambda: PER_USER,
+        idle_seconds: float = IDLE_SECONDS,
+        keeper: Keeper | None = None,
+    ) -> None:
+        """`per_user`: as configured now; root has no such limit. `keeper`: without one all of them end with the
+        daemon."""
+        self._keeper = keeper
         self._per_user = per_user
         self._idle_seconds = idle_seconds
         self._entries: dict[str, Entry] = {}
         self._by_task: dict[str, dict[str, Entry]] = {}
         self._by_user: dict[int, set[str]] = {}
-        self._recordings: list[Recording] = []
+        self._recordings: Recordings[Shown] = Recordings()
 
     def __len__(self) -> int:
         """Subscriptions that there are."""
@@ -88,15 +114,37 @@ class Subscriptions:
         if uid != 0 and len(self._by_user.get(uid, ())) >= self._per_user():
             raise AiosError(ErrorKind.RATE_LIMITED, f"a user may have {self._per_user()} subscriptions")
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[Recording]:
+    def recording(self) -> AbstractContextManager[Recording[Shown]]:
         """Keep every event while a subscription is being made."""
-        kept = Recording()
-        self._recordings.append(kept)
-        try:
-            yield kept
-        finally:
-            self._recordings.remove(kept)
+        return self._recordings.begin()
+
+    async def position(self) -> int:
+        """The number of the newest event, from which on one that is being made is to be kept."""
+        return 0 if self._keeper is None else await self._keeper.position()
+
+    async def keep(self, entry: Entry, body: JsonObject, after: int) -> None:
+        """Have it outlive the daemon. `body`: the core's grant; `after`: number of the last event that it is not to
+        show."""
+        if self._keeper is not None:
+            kept = KeptSubscription(entry.id, entry.owner.uid, entry.owner.session, entry.scope, body, after)
+            entry.kept = True  # the store may have it even when nobody waits for it any more
+            entry.kept = await self._keeper.keep(kept)
+
+    def drop(self, entry: Entry) -> None:
+        """Forget one that was not started."""
+        if entry.kept and self._keeper is not None:
+            self._keeper.forget(entry.id)
+
+    async def settled(self) -> None:
+        """Return when those that have ended are gone from the store, too."""
+        if self._keeper is not None:
+            await self._keeper.settled()
+
+    async def restore(self) -> None:
+        """Take up what was kept: all that happened since is owed, as nobody knows what was sent of it."""
+        for one in () if self._keeper is None else await self._keeper.all_():
+            found = granted({**one.granted, "subscription_id": one.id}, after=one.after)
+            self.start(Entry(Owner(one.uid, one.session), found, one.scope, owed=one.after + 1, kept=True))
 
     def start(self, entry: Entry, recorded: Sequence[Shown] = ()) -> None:
         """From now on `entry` gets its events; what was recorded and is newer than its client's last comes first."""
@@ -117,9 +165,7 @@ class Subscriptions:
             if not self._recordings and not self._by_task:
                 return
             item = Shown(event)
-            for kept in self._recordings:
-                kept.overflowed = kept.overflowed or len(kept.events) == MAX_RECORDED
-                kept.events.append(item)
+            self._recordings.record((item,))
             for key in {event.task_id or "", ""}:
                 for entry in tuple(self._by_task.get(key, {}).values()):
                     _give(entry, item)
@@ -171,6 +217,7 @@ class Subscriptions:
             entry.expiry.cancel()
         if entry.feed is not None:
             entry.feed.close()
+        self.drop(entry)
 
     def end_session(self, owner: Owner) -> int:
         """Forget all of a session; how many there were."""
@@ -180,8 +227,9 @@ class Subscriptions:
         return len(found)
 
     def close(self) -> None:
-        """The door is closing: forget all."""
+        """The door is closing: forget all, but in the store."""
         for entry in tuple(self._entries.values()):
+            entry.kept = False
             self.end(entry)
 
     def _expire_later(self, entry: Entry) -> None:

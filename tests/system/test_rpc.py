@@ -94,6 +94,7 @@ def _says(data: object, expected: object) -> bool:
 def test_a_stream_goes_on_when_the_daemon_is_replaced(http: str, equipped: Container, how: tuple[str, ...]) -> None:
     with Client(http) as client:
         task_id = str(client.create("test.talk", {"count": COUNT})["task_id"])
+        made = str(client.call("aios/task.subscribe", {"task_id": task_id})["subscription_id"])
         seen: list[Event] = []
 
         def listen() -> None:
@@ -118,6 +119,13 @@ def test_a_stream_goes_on_when_the_daemon_is_replaced(http: str, equipped: Conta
             missed = log["missed_events"]
             assert isinstance(missed, list)
             assert [one["id"] for one in missed if isinstance(one, dict)] == ids
+        parser, again = EventParser(), list[str]()
+        with Curl(http).stream(f"subscription_id={made}") as stream:  # made two daemons ago
+            assert stream.stdout is not None
+            while len(again) < len(ids):
+                again += [event.id for event in parser.feed(stream.stdout.readline().encode())]
+            stream.kill()
+        assert again == ids
 
 
 def test_nobody_is_refused_while_the_daemon_is_replaced(http: str, equipped: Container) -> None:
