@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core.links import HANDOFF, SUMMARY
 from aiosd.model.jsontext import dump
+from aiosd.run.versions import SHIM
 from aiosd.store import artifacts, sessions, tasks
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ class Gate:
                     }  # fmt: skip
                     await watch.send("context", fields, identifier=f"context-{name}-{number}")
         go: JsonObject = {
-            "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt, "metadata": task.metadata
+            "version": SHIM, "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt,
+            "metadata": task.metadata,
         }  # fmt: skip
         await watch.send("go", go, identifier="go")
 

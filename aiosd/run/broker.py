@@ -23,9 +23,10 @@ from aiosd.run.forkclient import ForkError
 from aiosd.run.identity import is_dynamic
 from aiosd.run.layout import unit_name
 from aiosd.run.packets import Packet, PacketError, PacketSocket
-from aiosd.run.protocol import LIST_PAGE, VERSION, Op, Refusal, RefusalCode, text_of
+from aiosd.run.protocol import LIST_PAGE, Op, Refusal, RefusalCode, text_of
 from aiosd.run.starting import read_request
 from aiosd.run.units import UnitError
+from aiosd.run.versions import LAUNCHER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -244,9 +245,9 @@ class Broker:
         return run
 
     async def _hello(self, body: JsonObject) -> Answer:
-        if body.get("version") != VERSION:
-            raise Refusal(RefusalCode.BAD_REQUEST, f"version: this launcher speaks {VERSION}")
-        return {"version": VERSION, "boot_id": self._boot_id, "systemd_version": self._systemd.version}, ()
+        if body.get("version") != LAUNCHER:
+            raise Refusal(RefusalCode.BAD_REQUEST, f"version: this launcher speaks {LAUNCHER}")
+        return {"version": LAUNCHER, "boot_id": self._boot_id, "systemd_version": self._systemd.version}, ()
 
     async def _start(self, body: JsonObject) -> Answer:
         run = self._run(body)

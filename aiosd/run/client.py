@@ -18,7 +18,8 @@ from aiosd.model.jsontext import JsonObject, JsonValue, dump
 from aiosd.run.layout import LAUNCHER_SOCKET
 from aiosd.run.limits import as_json
 from aiosd.run.packets import PacketError, PacketSocket
-from aiosd.run.protocol import VERSION, Op
+from aiosd.run.protocol import Op
+from aiosd.run.versions import LAUNCHER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,7 +266,7 @@ class LauncherClient:
 
     async def hello(self) -> Hello:
         """Whether both speak the same protocol."""
-        body = (await self._ask(Op.HELLO, {"version": VERSION})).body
+        body = (await self._ask(Op.HELLO, {"version": LAUNCHER})).body
         return Hello(_number(body, "version"), str(body["boot_id"]), str(body["systemd_version"]))
 
     async def start(self, request: StartRequest) -> StartedRun:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import dump
 from aiosd.run.eventfile import timestamp
+from aiosd.run.versions import SHIM
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonValue
@@ -58,7 +59,7 @@ def _record(run: str, ending: Ending, outputs: Outputs) -> dict[str, JsonValue]:
     if usage["cpu_usec"] is None and started:
         usage["cpu_usec"] = _cpu_usec()
     return {
-        "version": 1,
+        "version": SHIM,
         "run": run,
         "started": started,
         "exit_status": os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
 
-VERSION = 1
-"""Of the protocol; `hello` names it."""
-
 LIST_PAGE = 500
 """Runs in one answer to `list`: a machine keeps the directories of more runs than fit into a packet."""
 

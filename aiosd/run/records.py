@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, parse_object
 from aiosd.run.eventfile import LINE_MAX
+from aiosd.run.versions import SHIM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,8 +178,8 @@ def read_exit(path: Path) -> ExitRecord | None:
 
 
 def _exit_record(value: JsonObject) -> ExitRecord:
-    if value.get("version") != 1:
-        raise RecordError("version is not 1")
+    if value.get("version") != SHIM:
+        raise RecordError(f"its version is not {SHIM}")
     return ExitRecord(
         run=_text(value, "run"),
         started=_flag(value, "started"),

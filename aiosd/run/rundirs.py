@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aiosd.model.ids import Prefix, is_id
 from aiosd.model.jsontext import JsonTextError, parse_object
 from aiosd.run.layout import RunPaths
+from aiosd.run.versions import SHIM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +120,7 @@ class RunDirectories:
         temporary = path.with_suffix(".new")
         with temporary.open("w", encoding="utf-8") as file:
             os.fchown(file.fileno(), 0, self._gid)
-            json.dump({"version": 1, **asdict(record)}, file)
+            json.dump({"version": SHIM, **asdict(record)}, file)
             file.write("\n")
         temporary.replace(path)
 

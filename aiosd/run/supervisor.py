@@ -22,6 +22,7 @@ from aiosd.run.conversation import Conversation
 from aiosd.run.exitrecord import Ending, StoppedBy
 from aiosd.run.program import ProgramError
 from aiosd.run.stopping import Stopping
+from aiosd.run.versions import SHIM
 
 if TYPE_CHECKING:
     import socket
@@ -216,7 +217,7 @@ class Supervisor:
         self._watch(self._outputs.stderr.source, lambda: self._on_output(self._outputs.stderr))
         if self._memory is not None:
             self._watch(self._memory, self._on_memory, select.EPOLLPRI)
-        self._outputs.events.append("started", {"pid": self._pid}, vital=True)
+        self._outputs.events.append("started", {"pid": self._pid, "protocol": SHIM}, vital=True)
         self._poke()
 
     def _stay_until_told(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.run.records import read_exit
+from aiosd.run.versions import SHIM
 from tests.unit.run.shimrig import PYTHON
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def test_nothing_runs_before_go_and_go_counts_once(rig: Rig) -> None:
     run.go().go()
     assert run.wait().exit_status == 0
     assert [event.type for event in run.events()] == ["started"]
-    assert run.events()[0].payload == {"pid": int(run.stdout())}
+    assert run.events()[0].payload == {"pid": int(run.stdout()), "protocol": SHIM}
 
 
 def test_both_streams_are_kept_byte_for_byte(rig: Rig) -> None:
