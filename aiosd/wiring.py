@@ -193,7 +193,7 @@ class Services:
             TaskOperations(here.database, here.hub, ask, self.creation, self.control, self.scheduler, self.holding),
             SessionOperations(here.database, ask, here.settings, self.control),
             PlanOperations(here.database, ask, here.registry, self.creation, self.control, self.holding),
-            ContentOperations(here.database, ask, here.blobs, here.launcher_state),
+            ContentOperations(here.database, ask, here.blobs, self.supervision, here.launcher_state),
             SubscriptionOperations(here.database, ask),
             WebhookOperations(here.database, ask, here.settings, here.vault, self.deliverer.wake),
         )

@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from aiosd.auth.caller import Caller
     from aiosd.core.artifacts import BlobStore
     from aiosd.core.authorization import Authorizer
+    from aiosd.core.supervision import Supervision
     from aiosd.model import wire
     from aiosd.model.jsontext import JsonValue
+    from aiosd.model.task import Run
     from aiosd.store.artifacts import Artifact
     from aiosd.store.database import Database
 
 P = ParamSpec("P")
 
 
-LOG_LOOK = 0.05
-LOG_LOOKS = 60
-"""How often, and how many times, the log of a run that is being started is looked for; seconds."""
-
-
 class ContentOperations:
     """Logs and artifacts, by text and by descriptor."""
 
-    def __init__(self, database: Database, authorizer: Authorizer, blobs: BlobStore, state: Path) -> None:
-        """`state`: the launcher's state directory."""
+    def __init__(
+        self, database: Database, authorizer: Authorizer, blobs: BlobStore, supervision: Supervision, state: Path
+    ) -> None:
+        """`supervision`: the live runs. `state`: the launcher's state directory."""
         self._database = database
         self._authorizer = authorizer
         self._blobs = blobs
+        self._supervision = supervision
         self._state = state
 
     def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
@@ -75,17 +75,20 @@ class ContentOperations:
     async def _log_path(self, caller: Caller, params: wire.TaskLog) -> Path:
         task = await self._database.read(lambda db: tasks.get(db, params.task_id))
         await self._authorizer.require_task(caller, Access.VIEW, task)
-        attempts = await self._database.read(lambda db: runs.of_task(db, params.task_id))
-        for run in reversed(attempts):
-            if params.attempt is None or run.attempt == params.attempt:
-                paths = RunPaths(run.id, self._state)
-                path = paths.stdout if params.stream == "stdout" else paths.stderr
-                # One that was just assigned has no directory yet: the launcher is making it.
-                for _ in range(LOG_LOOKS if run.ended_at is None else 0):
-                    if await asyncio.to_thread(path.exists):
-                        break
-                    await asyncio.sleep(LOG_LOOK)
-                return path
+        run = await self._attempt(params)
+        if run.ended_at is None and self._supervision.of_task(run.task_id) is None:
+            run = await self._attempt(params)  # it was stored at this moment: by now it is followed
+        watch = self._supervision.of_task(run.task_id)
+        if watch is not None and watch.run_id == run.id:
+            await watch.connected()  # one that was just assigned has no files yet: the launcher is making them
+        paths = RunPaths(run.id, self._state)
+        return paths.stdout if params.stream == "stdout" else paths.stderr
+
+    async def _attempt(self, params: wire.TaskLog) -> Run:
+        """The attempt that is meant, or the last."""
+        for run in reversed(await self._database.read(lambda db: runs.of_task(db, params.task_id))):
+            if params.attempt in (None, run.attempt):
+                return run
         raise AiosError(
             ErrorKind.INVALID_STATE, "there is no such attempt, so no log", field="attempt", reason="no-attempt"
         )

@@ -1,32 +1,28 @@
 """Secrets at rest: sealed with AES-256-GCM (NIST SP 800-38D), bound to their owner and purpose.
 
-The key is a systemd credential named `aiosd-key` (systemd.exec(5), CREDENTIALS) when there is one, otherwise the file
-`key` in the state directory, made at the first start. Either holds one key a line, in base64, the newest first: a new
-line above the old ones is a rotation. What a key sealed carries the key's id, so older lines can go once nothing
-names them.
+The key is the credential `aiosd-key` or the file `key` (store/key_file.py): a new line above the old ones is a
+rotation. What a key sealed carries the key's id, so older lines can go once nothing names them.
 
 What comes out is a `bytearray`, for its user to wipe; nothing here makes an immutable copy of a secret.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import logging
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.model.secrettext import wipe
+from aiosd.store.key_file import KEY_BYTES, KeyFile, KeyFileError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 CREDENTIAL = "aiosd-key"
 KEY_FILE = "key"
-KEY_BYTES = 32
 _KEY_ID_BYTES = 8
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
@@ -103,46 +99,14 @@ def load(state: Path, credentials: Path | None = None) -> Vault:
 
     `state`: the state directory. `credentials`: $CREDENTIALS_DIRECTORY when not given.
     """
-    directory = credentials or _credentials_directory()
-    if directory is not None and (directory / CREDENTIAL).exists():
-        return Vault(_parse((directory / CREDENTIAL).read_bytes()))
-    path = state / KEY_FILE
+    file = KeyFile(state, KEY_FILE, CREDENTIAL, credentials)
     try:
-        return Vault(_parse(path.read_bytes()))
-    except FileNotFoundError:
-        _make(path)
-        _log.info("Made a key for secrets, %s", path)
-        return Vault(_parse(path.read_bytes()))
-
-
-def _credentials_directory() -> Path | None:
-    name = os.environ.get("CREDENTIALS_DIRECTORY")
-    return Path(name) if name else None
-
-
-def _parse(text: bytes) -> list[bytes]:
-    try:
-        return [base64.b64decode(line, validate=True) for line in text.split()]
-    except binascii.Error:
-        raise SecretError("the key is not base64") from None
-
-
-def _make(path: Path) -> None:
-    """Whole or not at all: a key that is half written would be lost with what it has sealed."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, base64.b64encode(os.urandom(KEY_BYTES)) + b"\n")
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        keys, made = file.read_or_make()
+    except KeyFileError as error:
+        raise SecretError(str(error)) from None
+    if made:
+        _log.info("Made a key for secrets, %s", file.path)
+    return Vault(keys)
 
 
 def _key_id(key: bytes) -> bytes:

@@ -108,12 +108,14 @@ class Supervision:
         """Apply what an ended run left."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
+        watch.met.set()
         self._spawn(self._guarded(self._taken(watch, run), watch))
 
     def lose(self, run: Run, task: Task, reason: Reason, message: str) -> None:
         """A run of which there will be no exit record: stop what is left of it, take what it wrote, say why it ends."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
+        watch.met.set()
         self._spawn(self._guarded(self._given_up(watch, run, reason, message), watch))
 
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
@@ -142,6 +144,7 @@ class Supervision:
         finally:
             if self.watches.get(watch.task_id) is watch:
                 del self.watches[watch.task_id]
+            watch.met.set()
             watch.ended.set()
 
     async def _store(self, function: Callable[[Transaction], T]) -> T:
@@ -174,7 +177,7 @@ class Supervision:
             await self._accompany(watch, running, control, started.pidfd, fresh=True)
 
     async def _open_gate(self, watch: Watch, task: Task, control: ControlChannel) -> None:
-        watch.control = control
+        watch.connect(control)
         if watch.stopping:
             return  # canceled since the commit: the program need not start
         if self._settings.stops.covers(watch.uid):
@@ -206,7 +209,7 @@ class Supervision:
     async def _resume(self, watch: Watch, run: Run, task: Task, attached: AttachedRun) -> None:
         async with held(attached.control, attached.pidfd) as control:
             await self._intake.recall(watch, run)
-            watch.control = control
+            watch.connect(control)
             if run.state is RunState.STARTING:
                 placed: JsonObject = {"unit": attached.unit, "pid": attached.pid}
                 running = await self._store(lambda tx: run_states.mark_running(tx, run.id, placed))
@@ -308,6 +311,7 @@ class Supervision:
         if watch.stopping:
             return
         watch.stopping = True
+        watch.met.set()
         told = await self._thawed(watch) and await watch.send(
             "cancel", {"reason": reason, "grace_ms": watch.grace_ms}
         )  # fmt: skip

@@ -35,7 +35,8 @@ class Watch:
     """A live run, of the user `uid`. `kill_at`, `deadline_at`, `first_frame_at`: seconds on the boot clock.
 
     `spoken`: whether its program has sent a chunk. `silent_for`: why it was stopped, if that was why.
-    `offset`, `stored`: see core/intake.py. `adopted`: it runs from before this daemon.
+    `offset`, `stored`: see core/intake.py. `adopted`: it runs from before this daemon. `met`: its channel is there, or
+    nobody need wait for it (any more).
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class Watch:
     uid: int = -1
     control: ControlChannel | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    met: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     holding: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
@@ -108,12 +110,17 @@ class Watch:
             return False
         return True
 
+    def connect(self, control: ControlChannel) -> None:
+        """Its channel is there, and with it what the launcher made for it."""
+        self.control = control
+        self.met.set()
+
     async def connected(self, within: float = CONNECT_WAIT) -> None:
         """Wait for the channel of a run that was just started, or taken up after a restart; not for ever. Seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while self.control is None and not (self.stopping or self.gone or self.ended.is_set()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+        if self.control is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    await self.met.wait()
 
     async def ask(self, kind: str, *, within: float) -> JsonObject | None:
         """Send a question and wait for the program's answer; None when there is none in `within` seconds."""

@@ -1,27 +1,27 @@
 """The keys that sign the audit trail: Ed25519 (RFC 8032), the newest first, old public keys kept for verifying.
 
-The private key is a systemd credential named `aiosd-audit-key` (systemd.exec(5), CREDENTIALS) when there is one,
-otherwise the file `audit-key` in the state directory, made at the first start. Either holds one key a line, 32 bytes in
-base64, the newest first. A second line is the key before, there for one purpose: to endorse the newer one, so that who
-trusts the old key can trust the new. Once that is stored, the old private key is removed from our own file: what it
-signed can then not be signed anew by whoever takes the daemon over later.
+The private key is the credential `aiosd-audit-key` or the file `audit-key` (key_file.py). A second line is the key
+before, there for one purpose: to endorse the newer one, so that who trusts the old key can trust the new. Once that is
+stored, the old private key is removed from our own file: what it signed can then not be signed anew by whoever takes
+the daemon over later.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.model.audit import AuditKind
 from aiosd.store.audit import append_audit
+from aiosd.store.key_file import KEY_BYTES, KeyFile, KeyFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 CREDENTIAL = "aiosd-audit-key"
 KEY_FILE = "audit-key"
-KEY_BYTES = 32
 _ENDORSEMENT = b"aiosd audit key 1\0"
 _SEAL = b"aiosd audit seal 1\0"
 
@@ -101,72 +100,43 @@ class KeyStore:
 
     def __init__(self, state: Path, credentials: Path | None = None) -> None:
         """`state`: the state directory. `credentials`: $CREDENTIALS_DIRECTORY when not given."""
-        named = os.environ.get("CREDENTIALS_DIRECTORY")
-        directory = credentials or (Path(named) if named else None)
-        self._credential = None if directory is None else directory / CREDENTIAL
-        self._path = state / KEY_FILE
+        self._file = KeyFile(state, KEY_FILE, CREDENTIAL, credentials)
 
     @property
     def is_credential(self) -> bool:
         """Whether the service manager gives us the key; then only the administrator can change it."""
-        return self._credential is not None and self._credential.exists()
+        return self._file.is_credential
 
     def load(self) -> list[SigningKey]:
         """The keys, the newest first; one is made when there is none."""
-        if self._credential is not None and self._credential.exists():
-            return _parse(self._credential.read_bytes())
-        try:
-            return _parse(self._path.read_bytes())
-        except FileNotFoundError:
-            self._write([os.urandom(KEY_BYTES)])
-            return _parse(self._path.read_bytes())
+        with _named():
+            return [SigningKey(seed) for seed in self._file.read_or_make()[0]]
 
     def begin_rotation(self) -> list[SigningKey]:
         """Put a new key above the present one; both, the new one first."""
         if self.is_credential:
             raise AuditKeyError(f"the key is the credential {CREDENTIAL}: put a new line above the old one there")
-        newest = _seeds(self._path.read_bytes())[0]
-        self._write([os.urandom(KEY_BYTES), newest])
+        with _named():
+            self._file.write([os.urandom(KEY_BYTES), self._file.read()[0]])
         return self.load()
 
     def forget_old(self) -> None:
         """Keep the newest private key only, in our own file; the administrator's credential is theirs."""
         if self.is_credential:
             return
-        seeds = _seeds(self._path.read_bytes())
-        if len(seeds) > 1:
-            self._write(seeds[:1])
-
-    def _write(self, seeds: Sequence[bytes]) -> None:
-        """Whole or not at all."""
-        fresh = self._path.with_name(self._path.name + ".new")
-        fresh.unlink(missing_ok=True)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, b"".join(base64.b64encode(seed) + b"\n" for seed in seeds))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        fresh.rename(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        with _named():
+            seeds = self._file.read()
+            if len(seeds) > 1:
+                self._file.write(seeds[:1])
 
 
-def _seeds(text: bytes) -> list[bytes]:
+@contextmanager
+def _named() -> Iterator[None]:
+    """What is wrong with the file is wrong with the audit key."""
     try:
-        found = [base64.b64decode(line, validate=True) for line in text.split()]
-    except binascii.Error:
-        raise AuditKeyError("the audit key is not base64") from None
-    if not found:
-        raise AuditKeyError("the audit key is empty")
-    return found
-
-
-def _parse(text: bytes) -> list[SigningKey]:
-    return [SigningKey(seed) for seed in _seeds(text)]
+        yield
+    except KeyFileError as error:
+        raise AuditKeyError(str(error)) from None
 
 
 def public_keys(db: Executor) -> list[PublicKey]:

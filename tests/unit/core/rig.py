@@ -18,11 +18,12 @@ from aiosd.core.operations import OPERATIONS
 from aiosd.core.policies import PolicyStore
 from aiosd.core.pressure import Pressure
 from aiosd.core.registry import Registry
-from aiosd.core.secrets import KEY_BYTES, Vault
+from aiosd.core.secrets import Vault
 from aiosd.core.settings import Settings
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.store import journal, runs, tasks
 from aiosd.store.database import Database
+from aiosd.store.key_file import KEY_BYTES
 from aiosd.wiring import Ground, Services
 from tests.unit.core.fakelauncher import FakeLauncher
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.errors import AiosError
 from aiosd.model.ids import event_sequence
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from tests.unit.core.rig import PLAIN, USER, core, eventually, kinds, manifest, play
@@ -356,6 +357,27 @@ def test_logs_are_told_of_to_their_last_byte_and_can_be_read(tmp_path: Path) -> 
             assert [piece["text"] for piece in told if piece["stream"] == "stderr"] == ["\ufffd\n"]
             read = await aios.invoke("task.logs", {"task_id": task, "offset": 4})
             assert (read["text"], read["eof"], read["next_offset"]) == ("two\n", True, 8)
+
+    play(scenario())
+
+
+def test_the_log_of_a_task_that_is_being_started_is_waited_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            aios.launcher.held = asyncio.Event()
+            refused, task = await aios.create(), await aios.create()
+            for one in (refused, task):
+                await aios.until(one, "assigned")
+            asked = [asyncio.create_task(aios.invoke("task.logs", {"task_id": one})) for one in (refused, task)]
+            await eventually(lambda: len([call for call in aios.launcher.calls if call[0] == "start"]) == 2)
+            await aios.database.read(lambda db: db.execute("SELECT 1").fetchone())
+            assert not any(one.done() for one in asked)  # there is no file yet
+            aios.launcher.refusals = [LauncherError(LauncherErrorCode.CAPABILITY_MISSING, "it is gone")]
+            aios.launcher.held.set()
+            with pytest.raises(AiosError) as error:
+                await asked[0]
+            assert error.value.reason == "no-log"
+            assert (await asked[1])["text"] == ""
 
     play(scenario())
 
