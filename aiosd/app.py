@@ -102,6 +102,7 @@ class Daemon:
             self._handle_signals(group, services)
             self._read_only = services.ground.database.read_only_reason
             if self._read_only is None:
+                await services.crew.recover()
                 for work in services.work():
                     group.create_task(work)
                 group.create_task(self._recover_and_schedule(services))

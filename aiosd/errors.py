@@ -66,6 +66,10 @@ class ErrorKind(Enum):
     PLAN_NOT_FOUND = ErrorSpec("PlanNotFound", -32113, "AIOS-PLAN-NOT-FOUND", "Plan not found", 66)
     WEBHOOK_NOT_FOUND = ErrorSpec("WebhookNotFound", -32114, "AIOS-WEBHOOK-NOT-FOUND", "Webhook not found", 66)
     GRANT_NOT_FOUND = ErrorSpec("GrantNotFound", -32115, "AIOS-GRANT-NOT-FOUND", "Grant not found", 66)
+    ASSIGNMENT_NOT_FOUND = ErrorSpec(
+        "AssignmentNotFound", -32116, "AIOS-ASSIGNMENT-NOT-FOUND", "Assignment not found", 66
+    )
+    EXECUTOR_NOT_FOUND = ErrorSpec("ExecutorNotFound", -32117, "AIOS-EXECUTOR-NOT-FOUND", "Executor not found", 69)
     SHUTTING_DOWN = ErrorSpec("ShuttingDown", -32007, "AIOS-SHUTTING-DOWN", "The service is stopping", 75)
 
     @property

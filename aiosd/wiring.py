@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import stops
 from aiosd.core.approval_answers import ApprovalAnswers
 from aiosd.core.approval_operations import ApprovalOperations
+from aiosd.core.assigner import Assigner
 from aiosd.core.audit_operations import AuditOperations
 from aiosd.core.authentication_operations import AuthenticationOperations, Handover
 from aiosd.core.authorization import Authorizer
@@ -19,9 +20,11 @@ from aiosd.core.consent import Consents
 from aiosd.core.content_operations import ContentOperations
 from aiosd.core.control import Control
 from aiosd.core.creation import Creation
+from aiosd.core.crew import Crew
 from aiosd.core.deferred import Deferred
 from aiosd.core.emergency import Emergency
 from aiosd.core.emergency_operations import EmergencyOperations
+from aiosd.core.executors import LOCAL, WORKERS, Executors, LocalScopes
 from aiosd.core.expiry import Expiry
 from aiosd.core.holding import Holding
 from aiosd.core.kept_subscriptions import KeptSubscriptions
@@ -41,6 +44,7 @@ from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
 from aiosd.core.webhook_operations import WebhookOperations
+from aiosd.core.worker_operations import WorkerOperations
 from aiosd.hooks.delivery import Deliverer
 
 if TYPE_CHECKING:
@@ -88,7 +92,12 @@ class Services:
     def __init__(self, ground: Ground) -> None:
         """Makes all of them and lets them hear what is committed."""
         self.ground = ground
-        for listener in (self.deliverer, self.scheduler, self.expiry, self.lapse, self.holding, self.approval_answers):
+        self.executors.add(LOCAL, LocalScopes(ground.boot_id, self.supervision.launch))
+        self.executors.add(WORKERS, self.assigner)
+        for listener in (
+            self.deliverer, self.scheduler, self.expiry, self.lapse, self.holding, self.approval_answers, self.crew,
+            self.assigner,
+        ):  # fmt: skip
             ground.hub.listen(listener.heard)
 
     @cached_property
@@ -106,9 +115,23 @@ class Services:
     def scheduler(self) -> Scheduler:
         """Who starts."""
         here = self.ground
-        return Scheduler(
-            here.database, here.registry, here.settings, here.boot_id, self.supervision.launch, here.pressure
-        )
+        return Scheduler(here.database, here.registry, here.settings, self.executors, here.pressure)
+
+    @cached_property
+    def executors(self) -> Executors:
+        """Who carries tasks out, by type of capability."""
+        return Executors()
+
+    @cached_property
+    def crew(self) -> Crew:
+        """The workers that are there."""
+        return Crew(self.ground.database, self.ground.settings, self.ground.boot_id)
+
+    @cached_property
+    def assigner(self) -> Assigner:
+        """Which worker gets what."""
+        here = self.ground
+        return Assigner(here.database, here.settings, self.crew, self.executors, lambda: self.scheduler.draining)
 
     @cached_property
     def recoverer(self) -> Recoverer:
@@ -195,6 +218,7 @@ class Services:
             PlanOperations(here.database, ask, here.registry, self.creation, self.control, self.holding),
             ContentOperations(here.database, ask, here.blobs, self.supervision, here.launcher_state),
             SubscriptionOperations(here.database, ask),
+            WorkerOperations(here.database, ask, here.settings, self.crew, here.boot_id),
             WebhookOperations(here.database, ask, here.settings, here.vault, self.deliverer.wake),
         )
 
@@ -225,6 +249,8 @@ class Services:
         """What runs for ever beside the doors; the scheduler's own loop begins after recovery."""
         return (
             self.supervision.run(),
+            self.crew.run(),
+            self.assigner.run(),
             self.deliverer.run(),
             self.handover.run(),
             self.expiry.run(),

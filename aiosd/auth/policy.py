@@ -58,13 +58,17 @@ class Access(StrEnum):
     """Concerns one user as a whole: that user; others and the machine need manage."""
     WEBHOOK = "webhook"
     """Makes the service call out over the network about a task."""
+    WORKER = "worker"
+    """Makes the caller's process one that carries out tasks: the action `register-worker`."""
+    AS_WORKER = "as-worker"
+    """A worker's own word: its user, who names its registration or an assignment of its own."""
     APPROVE = "approve"
     """Answers an approval: the action `approve`; a request's owner may take it back by themselves."""
 
 
 def required_action(access: Access, *, own: bool = False, level: Level | None = None) -> Action | None:
     """The polkit action to ask for; None when the access is free. `own`: the object is the caller's. Pure."""
-    if access in (Access.PUBLIC, Access.OWN):
+    if access in (Access.PUBLIC, Access.OWN, Access.AS_WORKER):
         return None
     if access is Access.RUN:
         if level is None:
@@ -78,6 +82,8 @@ def required_action(access: Access, *, own: bool = False, level: Level | None = 
         return None if own else Action.MANAGE
     if access is Access.WEBHOOK:
         return Action.SUBSCRIBE_WEBHOOK
+    if access is Access.WORKER:
+        return Action.REGISTER_WORKER
     if access is Access.APPROVE:
         return Action.APPROVE
     return Action.MANAGE

@@ -22,7 +22,7 @@ from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
 from aiosd.bus.values import MAX_STRING, rows_of
-from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, WORKER
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
@@ -50,12 +50,24 @@ _HIDDEN = frozenset(
         ErrorKind.TASK_NOT_FOUND,
         ErrorKind.SESSION_NOT_FOUND,
         ErrorKind.APPROVAL_NOT_FOUND,
+        ErrorKind.WORKER_NOT_FOUND,
         ErrorKind.PERMISSION_DENIED,
         ErrorKind.INTERACTIVE_AUTH_REQUIRED,
     }
 )
-_INTERFACES = {Place.MANAGER: MANAGER, Place.TASK: TASK, Place.SESSION: SESSION, Place.APPROVAL: APPROVAL}
-_FOUND_BY_ASKING = {Place.TASK: "task.get", Place.SESSION: "session.get", Place.APPROVAL: "approval.get"}
+_INTERFACES = {
+    Place.MANAGER: MANAGER,
+    Place.TASK: TASK,
+    Place.SESSION: SESSION,
+    Place.APPROVAL: APPROVAL,
+    Place.WORKER: WORKER,
+}
+_FOUND_BY_ASKING = {
+    Place.TASK: "task.get",
+    Place.SESSION: "session.get",
+    Place.APPROVAL: "approval.get",
+    Place.WORKER: "worker.get",
+}
 """Objects of which only the core knows whether they are there for a caller, and the operation that tells."""
 
 MAX_MISSED_BYTES = 8 * 1024 * 1024

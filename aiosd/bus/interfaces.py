@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK, WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,7 +206,7 @@ def load(directory: Path | None = None) -> dict[str, Interface]:
     """Our interfaces by name. Raises OSError or ValueError: a daemon without its interfaces does not start."""
     folder = directory or default_directory()
     found: dict[str, Interface] = {}
-    for name in (MANAGER, TASK, SESSION, APPROVAL):
+    for name in (MANAGER, TASK, SESSION, APPROVAL, WORKER):
         found.update(parse((folder / f"{name}.xml").read_text("utf-8")))
     return found
 

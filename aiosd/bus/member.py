@@ -41,7 +41,7 @@ class Member:
     options: Mapping[str, Option] | None = None
     fixed: Mapping[str, JsonValue] = field(default_factory=dict)
 
-    def params(self, body: tuple[BusValue, ...], named: Mapping[str, str]) -> dict[str, JsonValue]:
+    def params(self, body: tuple[BusValue, ...], named: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """The operation's parameters. `body` has the signature of the XML; `named`: those that the object's path is."""
         params: dict[str, JsonValue] = dict(named)
         for key, preset in self.fixed.items():

@@ -26,6 +26,7 @@ from aiosd.bus.values import (
     text_of,
     time_of,
 )
+from aiosd.bus.worker_members import WORKER_ROWS
 from aiosd.core.operations import MANAGER, TASK
 from aiosd.model.jsontext import dump
 
@@ -264,6 +265,6 @@ _ROWS = (
 )
 
 MEMBERS: Mapping[tuple[str, str], Member] = {
-    (row.interface, row.name): row for row in (*_ROWS, *SESSION_ROWS, *PERMISSION_ROWS)
+    (row.interface, row.name): row for row in (*_ROWS, *SESSION_ROWS, *PERMISSION_ROWS, *WORKER_ROWS)
 }
 """Every method of ours by interface and name."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.bus.connection import Variant
-from aiosd.bus.values import number_of, object_of, percent_of, text_of, time_of
-from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK
+from aiosd.bus.values import number_of, object_of, percent_of, real_of, text_of, time_of
+from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK, WORKER
 from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
@@ -110,7 +110,36 @@ _APPROVAL: Mapping[str, Getter] = {
     "Decision": _text("decision"),
 }
 
-GETTERS: Mapping[str, Mapping[str, Getter]] = {MANAGER: _MANAGER, TASK: _TASK, SESSION: _SESSION, APPROVAL: _APPROVAL}
+
+def _texts(key: str) -> Getter:
+    def get(body: JsonObject) -> BusValue:
+        found = body.get(key)
+        return [str(one) for one in found] if isinstance(found, list) else []
+
+    return get
+
+
+_WORKER: Mapping[str, Getter] = {
+    "Id": _text("worker_id"),
+    "Uid": _number("uid"),
+    "Hostname": _text("hostname"),
+    "Os": _text("os"),
+    "Shell": _text("shell"),
+    "Capabilities": _texts("capabilities"),
+    "Status": _text("status"),
+    "CurrentTaskId": _text("current_task_id"),
+    "Load": lambda body: real_of(body, "load"),
+    "RegisteredAt": _time("registered_at"),
+    "HeartbeatAt": _time("heartbeat_at"),
+}
+
+GETTERS: Mapping[str, Mapping[str, Getter]] = {
+    MANAGER: _MANAGER,
+    TASK: _TASK,
+    SESSION: _SESSION,
+    APPROVAL: _APPROVAL,
+    WORKER: _WORKER,
+}
 """How each property is found in its object's body; a test holds this to dbus/*.xml."""
 
 

@@ -1,9 +1,11 @@
-"""Object paths: the manager's, and one for each task, session and approval, found from the id and back without a table.
+"""Object paths: the manager's, and one for each task, session, approval and worker, found from the id and back without
+a table.
 
 A task's path is its id with every "-" written as "_": `task-01jdx…` is `/org/aios/TaskManager/task/task_01jdx…`,
 `task-u1000-my_token` is `…/task/task_u1000_my_token`. That can be undone because an id has the form `task-<ulid>` or
 `task-<owner>-<token>` and neither ulid nor owner contains "_": a client computes a path with one replacement, and knows
-it before the task exists (`handle_token`). A session's and an approval's are made in the same way. Pure.
+it before the task exists (`handle_token`). A session's and an approval's are made in the same way. A worker's id is
+free text of its user, so its path has the user and the id escaped. Pure.
 """
 
 from __future__ import annotations
@@ -11,12 +13,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonValue
 
 BUS_NAME = "org.aios.TaskManager"
 MANAGER_PATH = "/org/aios/TaskManager"
 TASKS_PATH = f"{MANAGER_PATH}/task"
 APPROVALS_PATH = f"{MANAGER_PATH}/approval"
 SESSIONS_PATH = f"{MANAGER_PATH}/session"
+WORKERS_PATH = f"{MANAGER_PATH}/worker"
 MAX_ID = 128
 """Characters in an id (model/wire.py, Identifier)."""
 
@@ -26,6 +33,9 @@ _SESSION_ID = re.compile(r"ps-[A-Za-z0-9]+")
 _SESSION_LABEL = re.compile(r"ps_([A-Za-z0-9]+)")
 _APPROVAL_ID = re.compile(r"apr-[a-z0-9]{1,64}")
 _APPROVAL_LABEL = re.compile(r"apr_([a-z0-9]{1,64})")
+_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_WORKER_PATH = re.compile(rf"{WORKERS_PATH}/u(0|[1-9][0-9]{{0,9}})(?:/([A-Za-z0-9_]{{1,384}}))?")
+_ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _PARENTS = {"/": "org", "/org": "aios", "/org/aios": "TaskManager"}
 
 
@@ -44,6 +54,9 @@ class Place(Enum):
     APPROVALS = "approvals"
     """The folder of all approvals; see ListApprovals."""
     APPROVAL = "approval"
+    WORKERS = "workers"
+    """The folder of all workers, and that of one user's; see ListWorkers."""
+    WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +68,14 @@ class Target:
     child: str = ""
     session_id: str = ""
     approval_id: str = ""
+    worker_id: str = ""
+    worker_uid: int = 0
 
     @property
-    def params(self) -> dict[str, str]:
+    def params(self) -> dict[str, JsonValue]:
         """What an operation on the object is about."""
+        if self.worker_id:
+            return {"worker_id": self.worker_id, "uid": self.worker_uid}
         named = {"task_id": self.task_id, "session_id": self.session_id, "approval_id": self.approval_id}
         return {name: value for name, value in named.items() if value}
 
@@ -84,6 +101,31 @@ def approval_path(approval_id: str) -> str:
     return f"{APPROVALS_PATH}/{approval_id.replace('-', '_')}"
 
 
+def worker_path(uid: int, worker_id: str) -> str:
+    """The path of a worker: its id as sd_bus_path_encode(3) writes it. Raises ValueError for what is none's id."""
+    if _WORKER_ID.fullmatch(worker_id) is None:
+        raise ValueError("not a worker's id")
+    label = "".join(
+        sign if sign.isalnum() and not (place == 0 and sign.isdigit()) else f"_{ord(sign):02x}"
+        for place, sign in enumerate(worker_id)
+    )
+    return f"{WORKERS_PATH}/u{uid}/{label}"
+
+
+def _worker(path: str) -> Target | None:
+    """The worker of that path, or the folder that holds some."""
+    named = _WORKER_PATH.fullmatch(path)
+    if named is None or int(named[1]) >= 1 << 32:
+        return None
+    if named[2] is None:
+        return Target(Place.WORKERS)
+    worker_id = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), named[2])
+    uid = int(named[1])
+    if _WORKER_ID.fullmatch(worker_id) is None or worker_path(uid, worker_id) != path:
+        return None
+    return Target(Place.WORKER, worker_id=worker_id, worker_uid=uid)
+
+
 def find(path: str) -> Target | None:
     """What is at `path`, or None when nothing can be there (a task's path may still name no task)."""
     if path == MANAGER_PATH:
@@ -96,6 +138,8 @@ def find(path: str) -> Target | None:
         return Target(Place.APPROVALS)
     if path in _PARENTS:
         return Target(Place.PARENT, child=_PARENTS[path])
+    if path.startswith(WORKERS_PATH):
+        return Target(Place.WORKERS) if path == WORKERS_PATH else _worker(path)
     folder, _, label = path.rpartition("/")
     if folder == SESSIONS_PATH:
         named = _SESSION_LABEL.fullmatch(label) if len(label) <= MAX_ID else None

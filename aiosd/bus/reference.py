@@ -15,7 +15,7 @@ from aiosd.bus.interfaces import Emits, load
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.peers import Limits
 from aiosd.bus.values import MAX_ITEMS, MAX_STRING
-from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK
+from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, WORKER
 from aiosd.errors import ErrorKind
 from aiosd.model.jsontext import MAX_DEPTH, MAX_TEXT_BYTES
 
@@ -41,6 +41,7 @@ incompatibly gets a new interface beside the old one.
 | `/org/aios/TaskManager/task/<label>` | `{TASK}` |
 | `/org/aios/TaskManager/session/<label>` | `{SESSION}` |
 | `/org/aios/TaskManager/approval/<label>` | `{APPROVAL}` |
+| `/org/aios/TaskManager/worker/u<uid>/<label>` | `{WORKER}` |
 
 Every object also has `org.freedesktop.DBus.Peer`, `.Introspectable` and `.Properties`. There is no ObjectManager: tasks
 are found on demand, lists are paged.
@@ -84,6 +85,8 @@ def _access(access: Access) -> str:
         Access.MANAGE: f"`{Action.MANAGE.value}`",
         Access.OWN_OR_MANAGE: f"everyone about themselves; others and the machine need `{Action.MANAGE.value}`",
         Access.APPROVE: f"`{Action.APPROVE.value}`",
+        Access.WORKER: f"`{Action.REGISTER_WORKER.value}`",
+        Access.AS_WORKER: "the worker: its user, who names its registration or its assignment",
         Access.WEBHOOK: f"`{Action.SUBSCRIBE_WEBHOOK.value}`",
     }[access]
 
@@ -166,7 +169,7 @@ def _errors() -> list[str]:
 def reference(interfaces: Mapping[str, Interface], transcript: str) -> str:
     """The whole page."""
     lines = [_INTRODUCTION + transcript.strip("\n"), END, ""]
-    for name in (MANAGER, TASK, SESSION, APPROVAL):
+    for name in (MANAGER, TASK, SESSION, APPROVAL, WORKER):
         lines += _interface(interfaces[name])
     return "\n".join([*lines, *_errors()]).rstrip("\n") + "\n"
 

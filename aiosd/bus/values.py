@@ -5,6 +5,7 @@ What a caller sends is bounded here before anything looks into it; a refusal nam
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def _read(field: str, option: Option, value: BusValue) -> JsonValue:
         return text_argument(field, value)
     if option.type == "as":
         return text_list(field, value)
-    if isinstance(value, bool | int):
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise invalid(field, f"must have D-Bus type {option.type!r}")
 
@@ -147,6 +148,16 @@ def number_of(body: JsonObject, key: str) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{key} should be an integer")
     return value
+
+
+def real_of(body: JsonObject, key: str) -> float:
+    """The number at `key`, 0.0 when absent (TypeError when it is something else)."""
+    value = body.get(key)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{key} should be a number")
+    return float(value)
 
 
 def time_of(body: JsonObject, key: str) -> int:

@@ -133,6 +133,13 @@ class Config:
         "How long a program that speaks the chunk protocol, as its manifest says, may take until its first chunk. Then "
         "it is stopped, and its task fails with reason `first-frame-timeout`.",
     )
+    worker_lease: float = setting(
+        60.0,
+        Section.SCHEDULER,
+        Span(1, 3600),
+        "How long a worker may stay silent. Then what it has is taken from it and given to another one; so is what it "
+        "was offered and did not accept in that time.",
+    )
     stop_timeout: float = setting(
         5.0,
         Section.SCHEDULER,
@@ -229,6 +236,9 @@ class Config:
     )
     max_webhooks_per_user: int = setting(
         32, Section.LIMITS, Whole(0, 100_000), "Webhooks that one user may have registered."
+    )
+    max_workers_per_user: int = setting(
+        64, Section.LIMITS, Whole(0, 10_000), "Workers that one user other than root may have registered."
     )
     allow_private_addresses: bool = setting(
         default=False,

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiosd.core import run_states
+from aiosd.core.executors import WORKERS
 from aiosd.store import tasks
 from aiosd.store.database import StoreError
 
@@ -65,8 +66,8 @@ class ApprovalAnswers:
     async def _done(self, task_id: str) -> bool:
         """Whether there is nothing (more) to hand over."""
         task = await self._database.read(lambda db: tasks.get(db, task_id))
-        if task is None or run_states.undelivered(task) is None:
-            return True
+        if task is None or task.capability_id == WORKERS or run_states.undelivered(task) is None:
+            return True  # a worker comes for it
         watch = self._supervision.of_task(task_id)
         if watch is not None:
             await self._supervision.deliver_answer(watch, task)

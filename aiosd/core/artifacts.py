@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject, JsonValue
-    from aiosd.model.task import Run, Task
+    from aiosd.model.task import Task
     from aiosd.store.database import Transaction
 
 MAX_PARTS = 256
@@ -134,7 +134,7 @@ def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[st
 
 
 def record(
-    transaction: Transaction, task: Task, run: Run, payload: JsonObject, refused: Mapping[str, str], quota: int
+    transaction: Transaction, task: Task, run_id: str, payload: JsonObject, refused: Mapping[str, str], quota: int
 ) -> str | None:
     """Write the artifact of one event, or its next version, and announce it; or say why not.
 
@@ -163,7 +163,7 @@ def record(
     if artifacts.used_bytes(transaction, task.uid) - (earlier.size if earlier else 0) + size > quota:
         return f"artifact {key}: the artifacts of uid {task.uid} would exceed artifact_quota_bytes"
     fresh = Artifact(
-        id=artifact_id, task_id=task.id, uid=task.uid, run_id=run.id, key=key,
+        id=artifact_id, task_id=task.id, uid=task.uid, run_id=run_id, key=key,
         name=clean_text(payload.get("name"), 200) or key, type=clean_text(payload.get("type"), 64) or "data",
         mime_type=clean_text(payload.get("mime_type"), 128) or "application/octet-stream", created_at=clock.now(),
         version=1, parts=kept, metadata={}, size=size,

@@ -16,10 +16,10 @@ from aiosd.core import changes, clock, views
 from aiosd.core.approving import POLKIT
 from aiosd.core.authentication import check_response, is_programs
 from aiosd.core.authorization import task_not_found
-from aiosd.core.control import illegal, refuse_final
 from aiosd.core.deferred import waits_for_polkit
 from aiosd.core.durable import write_durably
 from aiosd.core.operations import Reply
+from aiosd.core.refusals import illegal, refuse_final
 from aiosd.core.secrets import Context, SecretError
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.event import Source

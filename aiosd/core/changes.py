@@ -45,8 +45,13 @@ def emit(
     source: Source,
     change: StateChange | None = None,
 ) -> Event:
-    """Append one event about this task; the task's metadata is merged under the payload (seed 002) when it is shown."""
-    event = Event(0, task.id, task.session_id, task.uid, source, boss_type, kind, clock.now(), payload, change)
+    """Append one event about this task; the task's metadata is merged under the payload (seed 002) when it is shown.
+
+    It is one of the worker's, too, that has the task.
+    """
+    event = Event(
+        0, task.id, task.session_id, task.uid, source, boss_type, kind, clock.now(), payload, change, task.worker_id
+    )
     return journal.append_event(transaction, event)
 
 

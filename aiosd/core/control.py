@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.core import changes, clock, run_events, run_states, tree
 from aiosd.core.authorization import task_not_found
+from aiosd.core.executors import WORKERS
 from aiosd.core.outcome import Verdict
+from aiosd.core.refusals import illegal, refuse_final
 from aiosd.core.settings import MAX_DOCUMENT_BYTES
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.manifest import schema
@@ -24,7 +26,7 @@ from aiosd.model.machine import IllegalTransition
 from aiosd.model.manifest import Pausable
 from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.run.client import LauncherError
-from aiosd.store import tasks
+from aiosd.store import tasks, workers
 from aiosd.store.database import StoreError
 from aiosd.store.tree import open_below
 
@@ -50,23 +52,6 @@ ASK_ANSWER = 2.0
 
 CANCEL_WAIT = 20.0
 """Seconds that a cancel waits for the program's end before it answers with the state as it is (D-Bus allows 25)."""
-
-
-def refuse_final(task: Task) -> None:
-    """Raise seed 000's error for an operation on a finished task."""
-    if task.status is Status.CANCELED:
-        raise AiosError(ErrorKind.TASK_CANCELED, reason="canceled", data={"task_id": task.id})
-    if task.status.is_final:
-        data: JsonObject = {"task_id": task.id, "status": task.status.value}
-        raise AiosError(ErrorKind.TASK_COMPLETED, f"it is {task.status}", reason=task.status.value, data=data)
-
-
-def illegal(task: Task, wanted: str, reason: str) -> AiosError:
-    """The error for what the table forbids."""
-    return AiosError(
-        ErrorKind.INVALID_STATE, f"a task that is {task.status} ({task.phase}) cannot be {wanted}", reason=reason,
-        data={"task_id": task.id, "status": task.status.value, "phase": task.phase.value},
-    )  # fmt: skip
 
 
 class Control:
@@ -120,6 +105,8 @@ class Control:
     async def pause(self, actor: str, task: Task) -> Task:
         """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them."""
         refuse_final(task)
+        if task.capability_id == WORKERS and task.status is Status.WORKING:
+            return await self._database.write(lambda tx: _hold_at_worker(tx, task.id, actor))
         if (begun := self._supervision.of_task(task.id)) is not None:
             await begun.connected()
         watch = self._running_watch(task, "paused")
@@ -163,6 +150,8 @@ class Control:
             return await self._database.write(lambda tx: _unhold(tx, task.id))
         if task.status is not Status.PAUSED:
             raise illegal(task, "resumed", "not-paused")
+        if task.capability_id == WORKERS:
+            return await self._database.write(lambda tx: release(tx, task.id, caller))
         watch = self._supervision.of_task(task.id)
         if watch is None:
             raise illegal(task, "resumed", "not-running")
@@ -210,7 +199,7 @@ class Control:
         watch = self._supervision.of_task(task.id)
         if watch is not None:
             await watch.connected()  # one that is just taken up after a restart
-        if watch is None or watch.control is None:
+        if task.capability_id != WORKERS and (watch is None or watch.control is None):
             raise illegal(task, "given input", "not-running")
 
         def accept(transaction: Transaction) -> Task:
@@ -227,7 +216,8 @@ class Control:
 
         async def hand_over() -> Task:
             after = await self._database.write(accept)
-            await self._supervision.deliver_answer(watch, after)
+            if watch is not None:  # a worker comes for it
+                await self._supervision.deliver_answer(watch, after)
             return after
 
         return await self.carry_out(hand_over())
@@ -356,6 +346,14 @@ def _hold(transaction: Transaction, task_id: str, actor: str) -> Task:
     return _enter(
         transaction, found, Status.PAUSED, "paused", by=actor, reason=Reason.USER_REQUEST, also={"held": False}
     )
+
+
+def _hold_at_worker(transaction: Transaction, task_id: str, actor: str) -> Task:
+    """A worker's task is paused by saying so; the worker sees it, and what it does meanwhile is not undone."""
+    found = _must(transaction, task_id)
+    if workers.open_of_task(transaction, task_id) is None or found.phase is not Phase.RUNNING:
+        raise illegal(found, "paused", "not-running")
+    return _hold(transaction, task_id, actor)
 
 
 def release(transaction: Transaction, task_id: str, caller: Caller) -> Task:

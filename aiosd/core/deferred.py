@@ -13,7 +13,7 @@ from aiosd.core import approving, changes
 from aiosd.core.approving import POLKIT, Waits
 from aiosd.core.authorization import task_not_found
 from aiosd.core.consent import Wish, settle
-from aiosd.core.control import illegal, refuse_final
+from aiosd.core.refusals import illegal, refuse_final
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.status import Phase, Status
 from aiosd.store import tasks

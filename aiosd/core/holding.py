@@ -13,7 +13,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, tree
-from aiosd.core.control import Control, refuse_final
+from aiosd.core.executors import WORKERS
+from aiosd.core.refusals import refuse_final
 from aiosd.errors import AiosError
 from aiosd.model.event import Kind, Source
 from aiosd.model.status import Status
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aiosd.auth.caller import Caller
+    from aiosd.core.control import Control
     from aiosd.model.event import Event
     from aiosd.model.task import Task
     from aiosd.store.database import Database, Transaction
@@ -81,7 +83,8 @@ class Holding:
 
     async def pause_programs(self, held: Sequence[Task], actor: str = ACTOR) -> list[AiosError]:
         """Pause the running programs of tasks that are held; the refusals. One that is being started follows."""
-        running = [task for task in held if task.held and task.status is Status.WORKING]
+        programs = [task for task in held if task.capability_id != WORKERS]
+        running = [task for task in programs if task.held and task.status is Status.WORKING]
         self.expect(held)
         outcomes = await asyncio.gather(*(self._pause(task, actor) for task in running))
         return [outcome for outcome in outcomes if outcome is not None]
@@ -89,7 +92,8 @@ class Holding:
     def expect(self, held: Sequence[Task]) -> None:
         """Pause those of them that do not run yet as soon as they do. To be called before anything is awaited after the
         commit: the event of a start that follows it must not be missed."""
-        self._starting.update(task.id for task in held if task.held and task.status is not Status.WORKING)
+        waiting = (task for task in held if task.held and task.status is not Status.WORKING)
+        self._starting.update(task.id for task in waiting if task.capability_id != WORKERS)
 
     async def recover(self) -> None:
         """After a restart: pause what an earlier daemon wrote down and did not come to pause."""

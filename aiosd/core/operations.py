@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aiosd.auth.policy import Access
 from aiosd.model import wire, wire_permissions, wire_service
 from aiosd.model import wire_sessions as sessions
+from aiosd.model import wire_workers as worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ MANAGER = "org.aios.TaskManager1"
 TASK = "org.aios.TaskManager1.Task"
 APPROVAL = "org.aios.TaskManager1.Approval"
 SESSION = "org.aios.TaskManager1.Session"
+WORKER = "org.aios.TaskManager1.Worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,5 +226,34 @@ _PERMISSION_ROWS = (
     _op("approval.respond", wire_permissions.ApprovalRespond, Access.APPROVE, (APPROVAL, "Respond"), "Answer one"),
 )
 
-OPERATIONS: Mapping[str, Operation] = {row.name: row for row in (*_ROWS, *_SESSION_ROWS, *_PERMISSION_ROWS)}
+_WORKER_ROWS = (
+    _op("worker.register", worker.WorkerRegister, Access.WORKER, (MANAGER, "RegisterWorker"), "Begin to take tasks"),
+    _op("worker.list", worker.WorkerList, Access.VIEW, (MANAGER, "ListWorkers"), "A page of workers"),
+    _op("worker.get", worker.WorkerRef, Access.VIEW, (WORKER, "Get"), "One worker, and what it has"),
+    _op(
+        "worker.heartbeat",
+        worker.WorkerHeartbeat,
+        Access.AS_WORKER,
+        (WORKER, "Heartbeat"),
+        "A worker is there; what it is to do",
+    ),
+    _op("worker.unregister", worker.WorkerRegistered, Access.AS_WORKER, (WORKER, "Unregister"), "Take no more tasks"),
+    _op("worker.accept", worker.AssignmentRef, Access.AS_WORKER, (WORKER, "Accept"), "Take an assignment"),
+    _op(
+        "worker.reject", worker.AssignmentReject, Access.AS_WORKER, (WORKER, "Reject"), "Leave an assignment to others"
+    ),
+    _op(
+        "worker.report",
+        worker.WorkerReport,
+        Access.AS_WORKER,
+        (WORKER, "Report"),
+        "How it goes, what came of it, a question",
+    ),
+    _op("worker.complete", worker.WorkerComplete, Access.AS_WORKER, (WORKER, "Complete"), "An assignment is done"),
+    _op("worker.fail", worker.WorkerFail, Access.AS_WORKER, (WORKER, "Fail"), "An assignment could not be done"),
+)
+
+OPERATIONS: Mapping[str, Operation] = {
+    row.name: row for row in (*_ROWS, *_SESSION_ROWS, *_PERMISSION_ROWS, *_WORKER_ROWS)
+}
 """Every operation by name."""

@@ -318,6 +318,8 @@ def _planned(caller: Caller, session: Session, row: wire.PlanTask) -> Task:
         shared_context=tuple(dict.fromkeys(row.shared_context_refs)), handoff=row.handoff_expected,
         retry_max=1 if row.retry is None else row.retry.max_attempts,
         retry_delay_ms=1000 if row.retry is None else row.retry.delay_ms,
+        requires=tuple(dict.fromkeys(row.requires)),
+        workspace=None if row.workspace is None else row.workspace.model_dump(),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiosd.model.jsontext import JsonObject, JsonValue
-    from aiosd.model.task import Run, Task
+    from aiosd.model.task import Task
     from aiosd.run.records import RunEvent
     from aiosd.store.database import Transaction
 
@@ -52,9 +52,15 @@ def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
     for event in batch.events:
         task = tasks.get(transaction, run.task_id)
         if task is not None:
-            _APPLIERS[event.type](transaction, task, run, event, batch)
+            _APPLIERS[event.type](transaction, task, run.id, event, batch)
     runs.update(transaction, run_id, {"events_offset": batch.end})
     return True
+
+
+def apply_report(transaction: Transaction, task: Task, assignment_id: str, event: RunEvent, batch: Batch) -> None:
+    """What a worker elsewhere says of its task, as if a program of ours had: `processing`, `artifact`, `log`,
+    `task_interaction`."""
+    _APPLIERS[event.type](transaction, task, assignment_id, event, batch)
 
 
 def merged(task: Task, payload: JsonObject) -> dict[str, JsonValue]:
@@ -64,11 +70,11 @@ def merged(task: Task, payload: JsonObject) -> dict[str, JsonValue]:
     return {**payload, "metadata": metadata} if metadata else dict(payload)
 
 
-def _nothing(_transaction: Transaction, _task: Task, _run: Run, _event: RunEvent, _batch: Batch) -> None:
+def _nothing(_transaction: Transaction, _task: Task, _run: str, _event: RunEvent, _batch: Batch) -> None:
     """Answers to the daemon's own questions change nothing in the store."""
 
 
-def _processing(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+def _processing(transaction: Transaction, task: Task, _run: str, event: RunEvent, _batch: Batch) -> None:
     payload = event.payload
     progress = clean_progress(payload.get("progress"))
     if progress is not None:
@@ -95,13 +101,13 @@ def _named(
     changes.emit(transaction, task, Kind.TIMELINE, f"{prefix}.{raw['status']}", shown, source=Source.WORKER)
 
 
-def _artifact(transaction: Transaction, task: Task, run: Run, event: RunEvent, batch: Batch) -> None:
+def _artifact(transaction: Transaction, task: Task, run: str, event: RunEvent, batch: Batch) -> None:
     problem = artifacts.record(transaction, task, run, event.payload, batch.refused, batch.quota)
     if problem is not None:
         _complain(transaction, task, problem)
 
 
-def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+def _log(transaction: Transaction, task: Task, _run: str, event: RunEvent, _batch: Batch) -> None:
     shown: JsonObject = {
         "level": clean_text(event.payload.get("level"), 16) or "info",
         "message": clean_text(event.payload.get("message"), 4000) or "",
@@ -109,7 +115,7 @@ def _log(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batc
     changes.emit(transaction, task, Kind.LOG, "task.progress", shown, source=Source.WORKER)
 
 
-def _interaction(transaction: Transaction, task: Task, _run: Run, event: RunEvent, batch: Batch) -> None:
+def _interaction(transaction: Transaction, task: Task, _run: str, event: RunEvent, batch: Batch) -> None:
     if event.payload.get("kind") == "auth":
         _authentication(transaction, task, event.payload)
     elif event.payload.get("kind") == "approval":
@@ -215,18 +221,18 @@ def ask(transaction: Transaction, task: Task, question: JsonObject) -> Task:
     return after
 
 
-def _final(transaction: Transaction, _task: Task, run: Run, event: RunEvent, _batch: Batch) -> None:
+def _final(transaction: Transaction, _task: Task, run: str, event: RunEvent, _batch: Batch) -> None:
     """Kept with the run until it has ended: the verdict is made of it and the exit record together."""
     key = "completion" if event.type is RunEventType.TASK_COMPLETION else "failure"
-    runs.update(transaction, run.id, {"exit": {**_kept(transaction, run), key: event.payload}})
+    runs.update(transaction, run, {"exit": {**_kept(transaction, run), key: event.payload}})
 
 
-def _kept(transaction: Transaction, run: Run) -> JsonObject:
-    current = runs.get(transaction, run.id)
+def _kept(transaction: Transaction, run: str) -> JsonObject:
+    current = runs.get(transaction, run)
     return {} if current is None or current.exit is None else current.exit
 
 
-def _protocol_error(transaction: Transaction, task: Task, _run: Run, event: RunEvent, _batch: Batch) -> None:
+def _protocol_error(transaction: Transaction, task: Task, _run: str, event: RunEvent, _batch: Batch) -> None:
     _complain(transaction, task, clean_text(event.payload.get("message")) or "the program broke the protocol")
 
 
@@ -235,7 +241,7 @@ def _complain(transaction: Transaction, task: Task, message: str) -> None:
     changes.emit(transaction, task, Kind.LOG, "task.progress", shown, source=Source.SYSTEM)
 
 
-_APPLIERS: Mapping[RunEventType, Callable[[Transaction, Task, Run, RunEvent, Batch], None]] = {
+_APPLIERS: Mapping[RunEventType, Callable[[Transaction, Task, str, RunEvent, Batch], None]] = {
     RunEventType.PROCESSING: _processing,
     RunEventType.ARTIFACT: _artifact,
     RunEventType.LOG: _log,

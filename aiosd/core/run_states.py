@@ -24,7 +24,8 @@ from aiosd.model.manifest import Capability, OnFailure, RetryPolicy
 from aiosd.model.redact import redacted
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.model.task import Run, RunState
-from aiosd.store import artifacts, runs, secrets, tasks
+from aiosd.model.worker import AssignmentStatus
+from aiosd.store import artifacts, runs, secrets, tasks, workers
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -139,7 +140,7 @@ def _go_on(transaction: Transaction, task: Task, verdict: Verdict, given: Finish
     """A lost run whose capability's policy is to try again, or to ask a person whether to."""
     lost = sum(one.reason in LOSSES for one in runs.of_task(transaction, task.id))
     if given.aftermath is Aftermath.ASK:
-        return _escalate(transaction, task, verdict)
+        return escalate(transaction, task, verdict)
     if lost > MAX_LOSSES:
         return _conclude(transaction, task, replace(verdict, retryable=False), given.capability)
     return wait_for_retry(transaction, task, clock.now(), verdict.reason, verdict.detail)
@@ -188,22 +189,27 @@ def _checked(verdict: Verdict, capability: Capability | None) -> Verdict:
 
 
 def _conclude(transaction: Transaction, task: Task, verdict: Verdict, capability: Capability | None) -> Task:
+    on_failure = capability.on_failure if capability is not None else OnFailure.FAIL
+    # A caller or a manifest that asks for several attempts has said that the program may run again.
+    idempotent = verdict.reason in TASKS_OWN or (capability is not None and capability.idempotent)
+    return conclude(transaction, task, verdict, on_failure, idempotent=idempotent)
+
+
+def conclude(
+    transaction: Transaction, task: Task, verdict: Verdict, on_failure: OnFailure, *, idempotent: bool
+) -> Task:
+    """An attempt has ended with this verdict: the task's end, another attempt, or a person's decision."""
     if verdict.status is Status.FAILED:
         policy = RetryPolicy(task.retry_max, task.retry_delay_ms)
+        # Runs that were queued again never ran, and are no attempts of the task's own.
+        failed = Failure(verdict.reason, task.retry_count + 1, None if verdict.retryable else False)
         outcome = after_failure(
-            # Runs that were queued again never ran, and are no attempts of the task's own.
-            Failure(verdict.reason, task.retry_count + 1, None if verdict.retryable else False),
-            policy,
-            capability.on_failure if capability is not None else OnFailure.FAIL,
-            # A caller or a manifest that asks for several attempts has said that the program may run again.
-            idempotent=verdict.reason in TASKS_OWN or (capability is not None and capability.idempotent),
-            now=clock.now(),
-            deadline=task.deadline,
+            failed, policy, on_failure, idempotent=idempotent, now=clock.now(), deadline=task.deadline
         )
         if isinstance(outcome, Retry):
             return wait_for_retry(transaction, task, outcome.at, verdict.reason, verdict.detail)
         if isinstance(outcome, Escalate):
-            return _escalate(transaction, task, verdict)
+            return escalate(transaction, task, verdict)
     return end(transaction, task, verdict)
 
 
@@ -231,7 +237,8 @@ def wait_for_retry(
     return after
 
 
-def _escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
+def escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
+    """A person decides whether it is tried once more."""
     question: JsonObject = {
         "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "fail"],
         "schema": UNBLOCK,
@@ -254,6 +261,8 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     after = changes.enter(transaction, task, verdict.status, reason=shown, also=also)
     secrets.forget(transaction, task.id)
     said: JsonObject = {} if verdict.metadata is None else {"metadata": verdict.metadata}
+    if not after.capability_id:
+        workers.settle(transaction, after.id, _ASSIGNMENT_ENDS[after.status], after.reason, after.ended_at or 0)
     if verdict.status is Status.COMPLETED:
         found: list[JsonValue] = [
             {"id": one.id, "name": one.name, "type": one.type} for one in artifacts.of_task(transaction, task.id)
@@ -270,6 +279,24 @@ def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
     }  # fmt: skip
     changes.audit(transaction, after, AuditKind.TASK_ENDED, "system", details)
     return after
+
+
+_ASSIGNMENT_ENDS = {
+    Status.COMPLETED: AssignmentStatus.COMPLETED,
+    Status.FAILED: AssignmentStatus.FAILED,
+    Status.CANCELED: AssignmentStatus.CANCELED,
+}
+"""What becomes of the assignment of a task that ends while a worker has it."""
+
+
+def fail_dependent(transaction: Transaction, task_id: str, dependency: str) -> None:
+    """A task depends on one that ended otherwise than completed: it can never start."""
+    task = tasks.get(transaction, task_id)
+    if task is None or task.status.is_final:
+        return
+    message = f"it depends on {dependency}, which did not complete"
+    verdict = failure(ErrorKind.TASK_FAILED, Reason.DEPENDENCY_FAILED, message, {"dependency": dependency})
+    end(transaction, task, verdict)
 
 
 SUMMARY_LENGTH = 500

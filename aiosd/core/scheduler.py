@@ -15,7 +15,7 @@ from aiosd.core import approving, clock, run_states
 from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
 from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
-from aiosd.errors import ErrorKind
+from aiosd.errors import AiosError
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError
@@ -23,10 +23,11 @@ from aiosd.store.database import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aiosd.core.executors import Executors
     from aiosd.core.registry import Registry
-    from aiosd.core.run_states import Launch
     from aiosd.core.settings import Settings
     from aiosd.model.event import Event
+    from aiosd.model.task import Task
     from aiosd.store.database import Database, Transaction
     from aiosd.store.tasks import Executor
 
@@ -47,16 +48,14 @@ class Scheduler:
         database: Database,
         registry: Registry,
         settings: Settings,
-        boot_id: str,
-        launch: Callable[[Launch], None],
+        executors: Executors,
         pressure: Pressure | None = None,
     ) -> None:
-        """`launch`: called on the loop, after the commit, for each task that starts."""
+        """`executors`: who carries out what is admitted."""
         self._database = database
         self._registry = registry
         self._settings = settings
-        self._boot_id = boot_id
-        self._launch = launch
+        self._executors = executors
         self._pressure = Pressure() if pressure is None else pressure
         self._wakeup = asyncio.Event()
         self._waiting: dict[str, str] = {}
@@ -124,15 +123,14 @@ class Scheduler:
         if not (woken or await self._database.read(candidates.anybody_waits)):
             self._waiting = {}
             return
-        launches = await self._database.write(self._admit)
-        for launch in launches:
-            self._launch(launch)
+        for begin in await self._database.write(self._admit):
+            begin()
 
-    def _admit(self, transaction: Transaction) -> list[Launch]:
+    def _admit(self, transaction: Transaction) -> list[Callable[[], None]]:
         decision = self._decide(transaction)
         for task_id, dependency in decision.failed.items():
-            self._fail_dependent(transaction, task_id, dependency)
-        launches = []
+            run_states.fail_dependent(transaction, task_id, dependency)
+        launches: list[Callable[[], None]] = []
         for task_id in decision.start:
             task = tasks.get(transaction, task_id)
             if task is None:
@@ -147,10 +145,22 @@ class Scheduler:
             if forbidden:
                 approving.refuse_start(transaction, task, forbidden)
                 continue
-            launches.append(run_states.assign(transaction, task, self._boot_id))
+            begin = self._started(transaction, task)
+            if begin is not None:
+                launches.append(begin)
         self._waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
         self._next_at = decision.next_wakeup
         return launches
+
+    def _started(self, transaction: Transaction, task: Task) -> Callable[[], None] | None:
+        """Hand an admitted task to who carries it out; without anybody it fails, with the registry's own error."""
+        try:
+            executor = self._executors.get(task.capability_id)
+        except AiosError as error:
+            verdict = failure(error.kind, Reason.CAPABILITY_MISSING, error.text, {"capability_id": task.capability_id})
+            run_states.end(transaction, task, verdict)
+            return None
+        return executor.start(transaction, task)
 
     def _decide(self, db: Executor) -> Admission:
         depends = dependencies.of_pending(db)
@@ -181,11 +191,3 @@ class Scheduler:
     def _concurrency(self, capability_id: str) -> int | None:
         capability = self._registry.find(capability_id)
         return None if capability is None else capability.concurrency
-
-    def _fail_dependent(self, transaction: Transaction, task_id: str, dependency: str) -> None:
-        task = tasks.get(transaction, task_id)
-        if task is None or task.status.is_final:
-            return
-        message = f"it depends on {dependency}, which did not complete"
-        verdict = failure(ErrorKind.TASK_FAILED, Reason.DEPENDENCY_FAILED, message, {"dependency": dependency})
-        run_states.end(transaction, task, verdict)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiosd.core import changes, run_states
+from aiosd.core import assignments, changes, run_states
+from aiosd.core.executors import WORKERS
 from aiosd.core.outcome import Verdict
 from aiosd.model.status import Phase, Priority, Reason, Status
-from aiosd.store import tasks
+from aiosd.store import tasks, workers
 from aiosd.store.tree import open_below
 
 if TYPE_CHECKING:
@@ -56,10 +57,22 @@ def hold(transaction: Transaction, task: Task) -> Task:
     """
     if task.held or task.status is Status.PAUSED:
         return task
+    if task.capability_id == WORKERS:
+        return _hold_at_worker(transaction, task)
     running = run_states.has_live_run(transaction, task.id)
     if running:
         tasks.update(transaction, task.id, {"held": True})
         return _again(transaction, task)
+    return changes.set_phase(
+        transaction, task, task.phase, boss_type="task.paused", also={"held": True}, payload={"held": True}
+    )
+
+
+def _hold_at_worker(transaction: Transaction, task: Task) -> Task:
+    """A worker that has it is to pause; one that has not taken it yet does not get it."""
+    task = assignments.withdraw(transaction, task, "held")
+    if task.phase is Phase.RUNNING and workers.open_of_task(transaction, task.id) is not None:
+        return changes.enter(transaction, task, Status.PAUSED, reason=Reason.USER_REQUEST)
     return changes.set_phase(
         transaction, task, task.phase, boss_type="task.paused", also={"held": True}, payload={"held": True}
     )
@@ -94,7 +107,9 @@ def waits_for(task: Task) -> str | None:
         return None
     if task.held:
         return "held"
-    return "worker" if task.phase is Phase.PLANNING else None
+    if task.capability_id != WORKERS or task.worker_id is not None:
+        return None
+    return "worker" if task.phase in (Phase.PLANNING, Phase.RETRY_WAIT) else None
 
 
 def _again(transaction: Transaction, task: Task) -> Task:

@@ -134,7 +134,8 @@ def task_view(
         session_id=task.session_id, retry_of=task.retry_of, risk_level=task.risk_level, waiting_for=waiting_for,
         kind=task.kind, goal=task.goal, constraints=list(task.constraints) or None,
         shared_context_refs=list(task.shared_context) or None, held=task.held or None,
-        handoff_expected=task.handoff or None,
+        handoff_expected=task.handoff or None, requires=list(task.requires) or None, workspace=task.workspace,
+        worker_id=task.worker_id,
         retry_at=_time(task.retry_at), deadline=_time(task.deadline),
     )  # fmt: skip
     if task.ended_at is not None:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from aiosd.auth.policy import Access, Action
 from aiosd.core import changes, clock
 from aiosd.core.authorization import task_not_found
-from aiosd.core.control import refuse_final
 from aiosd.core.operations import Reply
+from aiosd.core.refusals import refuse_final
 from aiosd.core.secrets import Context
 from aiosd.core.webhooks import purpose
 from aiosd.errors import AiosError, ErrorKind

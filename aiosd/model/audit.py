@@ -35,6 +35,7 @@ class AuditKind(StrEnum):
     POLICY_RELOADED = "policy.reloaded"
     WEBHOOK_REGISTERED = "webhook.registered"
     WEBHOOK_REMOVED = "webhook.removed"
+    WORKER_REGISTERED = "worker.registered"
     EMERGENCY_STOPPED = "emergency.stopped"
     EMERGENCY_LIFTED = "emergency.lifted"
     AUDIT_KEY = "audit.key"
@@ -61,6 +62,7 @@ MESSAGE_IDS: dict[str, str] = {
     AuditKind.PERMISSION_DENIED: "d4ec8fd0566f4adab91550a1961d60fc",
     AuditKind.WEBHOOK_REGISTERED: "890cf9c50e824df791ca7e825c817187",
     AuditKind.WEBHOOK_REMOVED: "637d648fa4e64b17a09aca3ec497f665",
+    AuditKind.WORKER_REGISTERED: "f25915427826a4244fd28f8da55db040",
     AuditKind.EMERGENCY_STOPPED: "42546824fd6c431a99be9f878ab767de",
     AuditKind.EMERGENCY_LIFTED: "88d572c6a0d442e6941d3bbb56f74787",
     AuditKind.AUDIT_KEY: "9c48b4df720f497292a6dffe65c3fbc7",
@@ -88,6 +90,7 @@ SENTENCES: dict[str, str] = {
     AuditKind.POLICY_RELOADED: "the permission policy was read again by {actor}",
     AuditKind.WEBHOOK_REGISTERED: "{actor} has the events of {task} sent to a webhook",
     AuditKind.WEBHOOK_REMOVED: "{actor} has the events of {task} sent to a webhook no more",
+    AuditKind.WORKER_REGISTERED: "{actor} registered the worker {worker_id} on {hostname}",
     AuditKind.EMERGENCY_STOPPED: "EMERGENCY STOP by {actor}: {scope}, {stopped} tasks stopped",
     AuditKind.EMERGENCY_LIFTED: "the emergency stop of {scope} was lifted by {actor}",
     AuditKind.AUDIT_KEY: "the audit trail is signed with the key {fingerprint} from here on",

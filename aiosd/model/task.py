@@ -21,6 +21,8 @@ class Task:
 
     `capability_id` "" is a task of a plan that nobody has taken yet. `held`: not to be started, or to be paused.
     `shared_context`: artifacts and summaries that it may read; `handoff`: its own go to those that depend on it.
+    `requires`: what a worker must be capable of to get it, `workspace` where it is to work; `worker_id`: which one has
+    it, or had it last.
     """
 
     id: str
@@ -69,6 +71,9 @@ class Task:
     shared_context: tuple[str, ...] = ()
     handoff: bool = False
     held: bool = False
+    requires: tuple[str, ...] = ()
+    workspace: JsonObject | None = None
+    worker_id: str | None = None
 
 
 class RunState(StrEnum):

@@ -35,6 +35,9 @@ ContextReference = Annotated[
     str, StringConstraints(pattern=r"^(art-[A-Za-z0-9-]{1,120}|task-[A-Za-z0-9_-]{1,110}\.summary)$")
 ]
 """An artifact, or a task's summary (seed 003: `artifact_001`, `task_202.summary`)."""
+WorkerCapability = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$")]
+Capabilities = Annotated[list[WorkerCapability], Field(max_length=64)]
+"""What a worker is capable of, or must be: words of seed 003 (git, terminal, playwright)."""
 StatusName = Literal[
     "pending", "working", "paused", "input_required", "auth_required", "completed", "failed", "canceled"
 ]

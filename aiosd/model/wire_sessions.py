@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from aiosd.model.wire import (
+    Capabilities,
     CapabilityId,
     ContextReference,
     Free,
@@ -103,8 +104,17 @@ class MessageList(SessionRef):
     cursor: Cursor | None = None
 
 
+class Workspace(Wire):
+    """Where a worker is to work (seed 003)."""
+
+    repo: Annotated[Line, Field(max_length=512)] = ""
+    branch: Line = ""
+    worktree_path: Annotated[Line, Field(max_length=1024)] = ""
+
+
 class PlanTask(Wire):
-    """A task to be made by a plan: without `capability_id` it stays in planning until a worker takes it.
+    """A task to be made by a plan: without `capability_id` it stays in planning until a worker takes it, one that is
+    capable of all that it `requires`; `workspace` tells the worker where.
 
     `ref`: a name for it in this request, by which the others of the request depend on it or are its children.
     """
@@ -127,6 +137,8 @@ class PlanTask(Wire):
     timeout_ms: Milliseconds | None = None
     retry: RetryOptions | None = None
     limits: LimitOptions | None = None
+    requires: Capabilities = Field(default_factory=list)
+    workspace: Workspace | None = None
 
 
 class PlanDiff(Wire):

@@ -26,7 +26,7 @@ def anybody_waits(db: Executor) -> bool:
     """Whether `waiting` could have anything to tell; one look at an index."""
     row = db.execute(
         "SELECT EXISTS (SELECT 1 FROM tasks"
-        " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning'"
+        " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' AND capability_id <> ''"
         " AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
         " OR (status = 'auth_required' AND auth_request IS NULL)))"
     ).fetchone()
@@ -37,7 +37,7 @@ def waiting(db: Executor) -> list[Waiting]:
     """Tasks that could start, best first."""
     rows = db.execute(
         "SELECT seq, id, priority, capability_id, not_before, retry_at, uid FROM tasks"
-        " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning'"
+        " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' AND capability_id <> ''"
         " AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
         " OR (status = 'auth_required' AND auth_request IS NULL))"
         " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_seq = tasks.seq AND runs.state <> 'ended')"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from aiosd.store.tasks import Executor
 
-TABLES_BY_TASK = ("artifacts", "events", "webhooks", "approvals", "grants")
+TABLES_BY_TASK = ("artifacts", "events", "webhooks", "approvals", "grants", "assignments")
 """Tables that name a task by its id, so that no foreign key removes their rows."""
 
 

@@ -27,12 +27,13 @@ _PLAIN = (
     "id", "uid", "capability_id", "title", "created_at", "updated_at", "timeout_ms", "retry_max", "retry_delay_ms",
     "not_before", "idempotency_key", "parent_id", "session_id", "execution_mode", "risk_level", "attempt",
     "retry_count", "retry_at", "retry_of", "reason", "cancel_reason", "started_at", "ended_at", "deadline",
-    "estimated_ms", "kind", "goal",
+    "estimated_ms", "kind", "goal", "worker_id",
 )  # fmt: skip
 _JSON = (
     "creator", "arguments", "metadata", "limits", "progress", "summary", "result", "error", "question", "auth_request",
+    "workspace",
 )  # fmt: skip
-_LISTS = ("constraints", "shared_context")
+_LISTS = ("constraints", "shared_context", "requires")
 _FLAGS = ("handoff", "held")
 _WORDS = ("level", "status", "phase", "priority")
 _COLUMNS = (*_PLAIN, *_JSON, *_LISTS, *_FLAGS, *_WORDS)

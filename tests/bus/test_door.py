@@ -24,6 +24,7 @@ from tests.bus.cases import CASES, NO_OPTIONS, PATH
 from tests.bus.fake_core import OTHERS_ID, PRIVATE, TASK_BODY, TASK_ID, FakeCore, manager_call, served, task_call
 from tests.bus.permission_cases import APPROVAL_BODY, APPROVAL_ID, PERMISSION_CASES
 from tests.bus.running import run_for
+from tests.bus.worker_cases import WORKER_CASES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,7 +49,7 @@ def tell(client: SystemBus, call: Call) -> None:
     )
 
 
-@pytest.mark.parametrize("case", [*CASES, *PERMISSION_CASES], ids=lambda case: case[1])
+@pytest.mark.parametrize("case", [*CASES, *PERMISSION_CASES, *WORKER_CASES], ids=lambda case: case[1])
 def test_arguments_become_parameters_and_bodies_become_replies(
     private_bus: PrivateBus, case: tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]
 ) -> None:

@@ -259,7 +259,11 @@ async def daemon(
                     services.manager, manifests, policies, services)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(one.run()) for one in (supervision, lapse, services.approval_answers)]
+            await services.crew.recover()
+            working = [
+                group.create_task(one.run())
+                for one in (supervision, lapse, services.approval_answers, services.crew, services.assigner)
+            ]
             await asyncio.sleep(0)
             if recover:
                 await recoverer.run()

@@ -57,7 +57,7 @@ CREATING = {"task.create", "permission.request"}
 
 WITH_WALKS_OF_THEIR_OWN = (
     "plan.", "session.", "thread.", "message.", "feed.", "webhook.", "task.subscribe_webhook",
-    "task.unsubscribe_webhook", "task.authenticate",
+    "task.unsubscribe_webhook", "task.authenticate", "worker.",
 )  # fmt: skip
 """Operations (by the beginning of their names) whose own tests ask strangers the same."""
 

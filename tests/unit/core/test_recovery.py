@@ -11,7 +11,7 @@ import pytest
 from aiosd.core.intake import Intake
 from aiosd.run.client import LauncherError, LauncherErrorCode, StartRequest
 from tests.unit.core.fakelauncher import FakeLauncher, FakeRun
-from tests.unit.core.rig import PLAIN, Core, daemon, eventually, manifest, play
+from tests.unit.core.rig import BOOT, PLAIN, Core, daemon, eventually, manifest, play
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -123,9 +123,7 @@ def test_a_lost_run_follows_the_capabilitys_policy(tmp_path: Path, extra: str, e
             else:
                 run.vanish()
             launcher.program = _exit
-            async with daemon(
-                tmp_path, launcher, boot=OTHER_BOOT if how == "reboot" else aios.scheduler._boot_id
-            ) as aios:
+            async with daemon(tmp_path, launcher, boot=OTHER_BOOT if how == "reboot" else BOOT) as aios:
                 await aios.until(task, end[1])
                 after = await aios.task(task)
                 assert after.status == end[0]

@@ -57,7 +57,22 @@ def test_this_program_opens_the_first_level_and_keeps_all_of_it(database: Path) 
     version = asyncio.run(opened())
     after = rows(database)
     assert version == str(maintenance.check(database).newest)
-    assert [line for line in before if '"meta"' not in line][1:] == [line for line in after if '"meta"' not in line][1:]
+    assert without_what_was_added(before, after) == [line for line in before if '"meta"' not in line][1:]
+
+
+def without_what_was_added(before: list[str], after: list[str]) -> list[str]:
+    """The rows of `after` with the columns that `before` has, as the older program still sees them."""
+    columns: dict[str, list[str]] = {}
+    for line in before[1:]:
+        entry = json.loads(line)
+        columns.setdefault(entry["table"], list(entry["row"]))
+    shown = []
+    for line in after[1:]:
+        entry = json.loads(line)
+        if entry["table"] != "meta":
+            kept = {name: entry["row"][name] for name in columns[entry["table"]]}
+            shown.append(json.dumps({**entry, "row": kept}))
+    return shown
 
 
 def test_check_finds_nothing_in_a_sound_one_and_names_what_is_wrong(database: Path) -> None:

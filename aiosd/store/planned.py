@@ -1,0 +1,84 @@
+"""Tasks that wait for a worker: those of plans that name no capability. For the assigner; unfinished tasks only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aiosd.store.tasks import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A task that a worker could take now."""
+
+    id: str
+    uid: int
+    requires: tuple[str, ...]
+
+
+_TAKEN = " AND NOT EXISTS (SELECT 1 FROM assignments WHERE assignments.task_id = tasks.id AND ended_at IS NULL)"
+_WAITS = (
+    "tasks.ended_at IS NULL AND tasks.held = 0 AND tasks.capability_id = '' AND tasks.cancel_reason IS NULL"
+    " AND (tasks.status = 'pending' OR (tasks.status = 'working' AND tasks.phase = 'retry_wait'))"
+)
+
+
+def ready(db: Executor, now: int) -> Iterator[Planned]:
+    """Best first: higher priority, then older. Read as far as there is somebody to take one."""
+    rows = db.execute(
+        f"SELECT id, uid, requires FROM tasks WHERE {_WAITS}"  # noqa: S608  the texts are this module's own
+        " AND (retry_at IS NULL OR retry_at <= :now) AND (not_before IS NULL OR not_before <= :now)"
+        " AND NOT EXISTS (SELECT 1 FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"
+        "  WHERE dependencies.task_seq = tasks.seq AND other.status <> 'completed')"
+        f"{_TAKEN} ORDER BY priority DESC, seq",
+        {"now": now},
+    )
+    for identifier, uid, requires in rows:
+        yield Planned(str(identifier), int(uid), () if requires is None else tuple(json.loads(requires)))
+
+
+def next_moment(db: Executor, now: int) -> int | None:
+    """When time alone makes another one ready."""
+    row = db.execute(
+        f"SELECT min(max(coalesce(retry_at, 0), coalesce(not_before, 0))) FROM tasks WHERE {_WAITS}"  # noqa: S608
+        " AND (retry_at > :now OR not_before > :now)",
+        {"now": now},
+    ).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
+def refusals(db: Executor, task_id: str) -> list[tuple[int, str, int]]:
+    """Which workers rejected it: user, id, and when."""
+    rows = db.execute(
+        "SELECT worker_uid, worker_id, max(ended_at) FROM assignments WHERE task_id = ? AND status = 'rejected'"
+        " GROUP BY worker_uid, worker_id",
+        (task_id,),
+    )
+    return [(int(uid), str(worker), int(ended)) for uid, worker, ended in rows]
+
+
+def hopeless(db: Executor, ended: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Tasks that wait for a worker and depend on what did not complete, each with that. `ended`: only those that depend
+    on one of these; None: all."""
+    some = None if ended is None else json.dumps(list(ended))
+    rows = db.execute(
+        "SELECT tasks.id, other.id FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"
+        " JOIN tasks ON tasks.seq = dependencies.task_seq"
+        " WHERE other.status IN ('failed', 'canceled') AND tasks.capability_id = '' AND tasks.ended_at IS NULL"
+        " AND tasks.status = 'pending' AND (:some IS NULL OR other.id IN (SELECT value FROM json_each(:some)))",
+        {"some": some},
+    )
+    return [(str(task), str(other)) for task, other in rows]
+
+
+def deadlines(db: Executor) -> list[tuple[str, int]]:
+    """Time limits of unfinished tasks of workers."""
+    rows = db.execute(
+        "SELECT id, deadline FROM tasks WHERE deadline IS NOT NULL AND ended_at IS NULL AND capability_id = ''"
+    )
+    return [(str(row[0]), int(row[1])) for row in rows]
