@@ -10,7 +10,7 @@ from aiosd.cli.terminal import one_line
 from aiosd.cli.values import integer_at, list_at, object_at, string_at, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aiosd.model.jsontext import JsonObject
 
@@ -45,13 +45,11 @@ def gist(kind: str, payload: JsonObject) -> str:
     if kind == "session.message.added":
         return one_line(f"{string_at(payload, 'role')}: {string_at(payload, 'content')}")
     if kind == "plan.diff.generated":
-        diff = object_at(payload, "diff")
-        counts = [
-            f"{word} {len(found)}"
-            for key, word in _DIFF.items()
-            if (found := list_at(diff, key))
-        ]  # fmt: skip
-        return one_line(" ".join([string_at(diff, "change_reason"), f"({', '.join(counts) or 'nothing'})"]).strip())
+        return _change(object_at(payload, "diff"), _DIFF)
+    if kind == "plan.updated":
+        return _change(payload, _DONE)
+    if kind == "plan.created":
+        return f"{len(list_at(payload, 'created'))} tasks"
     progress = object_at(payload, "progress")
     if progress:
         percent = integer_at(progress, "percent")
@@ -66,6 +64,13 @@ def gist(kind: str, payload: JsonObject) -> str:
 
 
 _DIFF = {"cancel_tasks": "cancel", "pause_tasks": "pause", "continue_tasks": "continue", "create_tasks": "create"}
+_DONE = {"canceled": "canceled", "paused": "paused", "continued": "continued", "created": "created"}
+
+
+def _change(told: JsonObject, words: Mapping[str, str]) -> str:
+    """Why a plan changes, and how many tasks that concerns in which way."""
+    counts = [f"{word} {len(found)}" for key, word in words.items() if (found := list_at(told, key))]
+    return one_line(f"{string_at(told, 'change_reason')} ({', '.join(counts) or 'nothing'})".strip())
 
 
 def _clock(timestamp: str) -> str:

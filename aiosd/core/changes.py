@@ -72,7 +72,11 @@ def record_new(
     journal.append_history(
         transaction, sequence, state=task.status, phase=task.phase, time=task.created_at, reason=None, metadata=None
     )
-    payload: JsonObject = {"status": task.status, "phase": task.phase, "timestamp": clock.rfc3339(task.created_at)}
+    payload: dict[str, JsonValue] = {
+        "status": task.status, "phase": task.phase, "timestamp": clock.rfc3339(task.created_at), "title": task.title
+    }  # fmt: skip
+    if task.kind is not None:
+        payload["kind"] = task.kind
     emit(
         transaction, stored, Kind.STATUS, BOSS_TYPES[Status.PENDING], payload, source=source,
         change=StateChange(None, task.status, task.phase),
@@ -118,7 +122,7 @@ def enter(
         reason=None if reason is None else str(reason), metadata=history_metadata,
     )  # fmt: skip
     _announce(transaction, task, new_status, new_phase, moment, reason, payload or {}, source)
-    timeline.left(transaction, task.session_id, task.status, new_status)
+    timeline.changed(transaction, task, after)
     details: dict[str, JsonValue] = {
         "old": task.status, "new": new_status, "reason": None if reason is None else str(reason)
     }  # fmt: skip
@@ -176,4 +180,5 @@ def set_phase(
         emit(
             transaction, task, Kind.STATUS, boss_type, {**shown, **(payload or {})}, source=Source.SYSTEM, change=change
         )
+    timeline.changed(transaction, task, after)
     return after

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 from aiosd.core import clock
 from aiosd.model.event import Event, Kind, Source
-from aiosd.model.status import Status
+from aiosd.model.status import Phase, Status
 from aiosd.store import journal, sessions
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.session import Session
+    from aiosd.model.task import Task
     from aiosd.store.database import Transaction
 
 ACTIVE = frozenset({Status.PENDING, Status.WORKING})
-"""What holds the completion signal back (seed 002: submitted and working)."""
+"""What holds the completion signal back (seed 002: submitted and working), unless it is held itself."""
 
 ALL_TASKS_PROCESSED = "all_tasks_processed"
 
@@ -34,9 +35,17 @@ def tell(
     return journal.append_event(transaction, event)
 
 
-def left(transaction: Transaction, session_id: str | None, old: Status, new: Status) -> None:
-    """A task of the session went from `old` to `new`: perhaps it was the last that kept the session busy."""
-    if session_id is not None and old in ACTIVE and new not in ACTIVE:
+def is_active(task: Task) -> bool:
+    """Whether it keeps its session busy; one that is held without a program is paused in all but its status."""
+    return task.status in ACTIVE and not (
+        task.held and (task.status is Status.PENDING or task.phase is Phase.RETRY_WAIT)
+    )
+
+
+def changed(transaction: Transaction, before: Task, after: Task) -> None:
+    """A task has changed: perhaps it was the last that kept the session busy."""
+    session_id = after.session_id
+    if session_id is not None and is_active(before) and not is_active(after):
         transaction.at_end(f"{ALL_TASKS_PROCESSED} {session_id}", partial(tell_when_idle, session_id=session_id))
 
 

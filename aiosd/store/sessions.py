@@ -102,9 +102,11 @@ def page(
 
 
 def has_active_tasks(db: Executor, session_id: str) -> bool:
-    """Whether a task of it is pending or working. One step of an index that holds only such tasks."""
+    """Whether a task of it is pending or working and not held. A step for each held one, in an index of such tasks."""
     row = db.execute(
-        "SELECT 1 FROM tasks WHERE session_id = ? AND status IN ('pending', 'working') LIMIT 1", (session_id,)
+        "SELECT 1 FROM tasks WHERE session_id = ? AND status IN ('pending', 'working')"
+        " AND NOT (held = 1 AND (status = 'pending' OR phase = 'retry_wait')) LIMIT 1",
+        (session_id,),
     ).fetchone()
     return row is not None
 

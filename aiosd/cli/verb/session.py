@@ -16,6 +16,7 @@ from aiosd.cli.client import Option
 from aiosd.cli.durations import ago, moment
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import Failure
+from aiosd.cli.picture import drawing as picture_of
 from aiosd.cli.table import render
 from aiosd.cli.terminal import clean, one_line
 from aiosd.cli.timeline import line, tree
@@ -23,7 +24,9 @@ from aiosd.cli.values import list_at, string_at, text_of
 from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
-    from aiosd.cli.client import Options
+    from collections.abc import AsyncIterator
+
+    from aiosd.cli.client import Options, TaskManagerClient
     from aiosd.cli.session import Session
     from aiosd.cli.values import TaskEvent
     from aiosd.model.jsontext import JsonObject
@@ -122,29 +125,54 @@ async def _show(session: Session, word: str) -> None:
 @command.command
 @_session
 @click.option("--lines", "-n", type=click.IntRange(1, 1000), help="Only the newest.")
+@click.option(
+    "--svg", "picture", metavar="[FILE]", is_flag=False, flag_value="-",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Draw it: an SVG image in FILE, else on standard output. Give SESSION first.",
+)  # fmt: skip
 @options.common
 @options.pass_session
-def timeline(session: Session, *, which: str, lines: int | None) -> None:
-    """Print what happened in a session, in order."""
-    session.run(_timeline(session, which, lines))
+def timeline(session: Session, *, which: str, lines: int | None, picture: str | None) -> None:
+    """Print or draw what happened in a session, in order."""
+    if picture is None:
+        session.run(_timeline(session, which, lines))
+        return
+    drawn = session.run(_draw(session, which, lines))
+    if picture == "-":
+        session.say(drawn.rstrip())
+    else:
+        Path(picture).write_text(drawn, encoding="utf-8")
 
 
 async def _timeline(session: Session, word: str, lines: int | None) -> None:
     async with session.connect() as client:
         session_id = await sessions.resolve(client, word)
-        if lines is not None:
-            page = await sessions.timeline(client, session_id, newest_first=True, limit=lines)
-            for event in reversed(list_at(page, "events")):
-                _say(session, event if isinstance(event, dict) else {})
-            return
-        after = ""
-        while True:
-            page = await sessions.timeline(client, session_id, after=after)
-            for event in list_at(page, "events"):
-                _say(session, event if isinstance(event, dict) else {})
-            if page.get("has_more") is not True:
-                return
-            after = string_at(page, "last_event_id")
+        async for event in _events(client, session_id, lines):
+            _say(session, event)
+
+
+async def _draw(session: Session, word: str, lines: int | None) -> str:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        found = await sessions.get(client, session_id)
+        events = [event async for event in _events(client, session_id, lines)]
+    title = string_at(found, "title") or session_id
+    return picture_of(events, one_line(title), one_line(string_at(found, "active_objective")))
+
+
+async def _events(client: TaskManagerClient, session_id: str, lines: int | None) -> AsyncIterator[JsonObject]:
+    """All of a timeline, oldest first, page by page; or only its newest."""
+    if lines is not None:
+        page = await sessions.timeline(client, session_id, newest_first=True, limit=lines)
+        for event in reversed(list_at(page, "events")):
+            yield event if isinstance(event, dict) else {}
+        return
+    after, more = "", True
+    while more:
+        page = await sessions.timeline(client, session_id, after=after)
+        for event in list_at(page, "events"):
+            yield event if isinstance(event, dict) else {}
+        after, more = string_at(page, "last_event_id"), page.get("has_more") is True
 
 
 def _say(session: Session, event: JsonObject) -> None:

@@ -190,3 +190,17 @@ def test_what_a_session_says_cannot_hurt_a_terminal(typed: Aiosctl) -> None:
     assert "\x1b" not in out
     assert "\x07" not in out
     assert len(out.splitlines()) == 2
+
+
+def test_a_timeline_is_drawn(typed: Aiosctl, tmp_path: Path) -> None:
+    session = typed("session", "create", "Fix the <login>", "--objective", "find it & mend it").out.strip()
+    typed("session", "say", session, "look")
+    file = tmp_path / "timeline.svg"
+    assert typed("session", "timeline", session, "--svg", str(file)).out == ""
+    drawn = file.read_text()
+    assert typed("session", "timeline", session, "--svg").out == drawn
+    assert "Fix the &lt;login&gt;" in drawn
+    assert "user: look" in drawn
+    newest = typed("session", "timeline", session, "-n", "1", "--svg").out
+    assert "user: look" in newest
+    assert "session.created" not in newest

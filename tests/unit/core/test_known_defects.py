@@ -19,7 +19,7 @@ from tests.unit.core.session_rig import rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.jsontext import JsonObject, JsonValue
 
 HERE = "unit/core/test_known_defects"
 
@@ -137,8 +137,8 @@ def test_filters_narrow_each_other(tmp_path: Path) -> None:
             later = "2100-01-05T10:00:00Z"
             waits = await aios.create(PLAIN, not_before=later, metadata={"tags": ["red"]})
 
-            async def found(**filters: str | list[str]) -> set[str]:
-                asked: JsonObject = {"filter": dict(filters)}  # type: ignore[dict-item]  # strings and their lists
+            async def found(**filters: JsonValue) -> set[str]:
+                asked: JsonObject = {"filter": filters}
                 return {str(row["task_id"]) for row in rows(await aios.invoke("task.list", asked), "tasks")}
 
             everything = {done, other, waits}

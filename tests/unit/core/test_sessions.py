@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiosd.core.operations import OPERATIONS
 from aiosd.model.subscription import granted
 from tests.unit.core.rig import OTHER, PLAIN, ROOT, STRANGER, USER, Config, Decision, core, play
-from tests.unit.core.session_rig import patient, payload, rows, session, timeline, types
+from tests.unit.core.session_rig import patient, payload, plan, rows, session, timeline, types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,6 +256,30 @@ def test_a_task_that_waits_for_a_person_does_not_hold_the_signal_back(tmp_path: 
             names = await types(aios, first)
             assert names.count(SIGNAL) == 2
             assert names[-1] == SIGNAL, "after the task's own last event"
+
+    play(scenario())
+
+
+def test_a_held_task_does_not_hold_the_signal_back_and_ends_without_another(tmp_path: Path) -> None:
+    """To people it is paused, whatever its status (docs/decisions.md)."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            first = await session(aios)
+            await plan(aios, first, {"title": "waits for a worker"}, {"title": "is held"})
+            made = await aios.invoke("session.tree", {"session_id": first})
+            ids = [str(row["task_id"]) for row in rows(made, "tasks")]
+            await aios.invoke("task.pause", {"task_id": ids[1], "recursive": True})
+            assert SIGNAL not in await types(aios, first)
+            await aios.invoke("task.cancel", {"task_id": ids[0]})
+            assert (await types(aios, first))[-2:] == ["task.cancelled", SIGNAL]
+            assert (await aios.invoke("session.get", {"session_id": first}))["idle"] is True
+            await aios.invoke("task.resume", {"task_id": ids[1]})
+            assert (await aios.invoke("session.get", {"session_id": first}))["idle"] is False
+            await aios.invoke("task.pause", {"task_id": ids[1], "recursive": True})
+            assert (await types(aios, first))[-2:] == ["task.paused", SIGNAL], "it was at work again"
+            await aios.invoke("task.cancel", {"task_id": ids[1]})
+            assert (await types(aios, first)).count(SIGNAL) == 2
 
     play(scenario())
 
