@@ -10,7 +10,6 @@ import hashlib
 import os
 import stat
 from collections.abc import Generator, Mapping
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from aiosd.run import syscalls
@@ -61,7 +60,7 @@ class BlobFile:
                 raise ArtifactError(f"{kind}: must be an object with a path")
             blob = yield from self._copy(path)
             kept = {key: value for key, value in described.items() if key not in ("path", "blob", "name")}
-            result[kind] = {**kept, "name": PurePosixPath(path).name, "blob": blob}
+            result[kind] = {**kept, "name": path.rpartition("/")[2], "blob": blob}
         return result
 
     def _open(self, path: str) -> int:

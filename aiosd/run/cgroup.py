@@ -6,16 +6,26 @@ Standard library only. Every figure is None where the kernel does not tell it (c
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from contextlib import suppress
 
-_ROOT = Path("/sys/fs/cgroup")
+_ROOT = "/sys/fs/cgroup"
 
 
-def _words(path: Path) -> list[list[str]]:
-    try:
-        return [line.split() for line in path.read_text("utf-8").splitlines()]
-    except (OSError, ValueError):
-        return []
+def _text(path: str) -> str:
+    """A small file of the kernel's, "" when there is none."""
+    data = b""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while more := os.read(fd, 65536):
+                data += more
+        finally:
+            os.close(fd)
+    return data.decode("utf-8", "replace")
+
+
+def _words(path: str) -> list[list[str]]:
+    return [line.split() for line in _text(path).splitlines()]
 
 
 class Scope:
@@ -24,31 +34,35 @@ class Scope:
     def __init__(self, unit: str) -> None:
         """`unit`: name of the scope. Nothing is looked at before `locate`."""
         self._unit = unit
-        self._path: Path | None = None
+        self._path: str | None = None
 
     def locate(self) -> None:
         """Find the scope; only after systemd has put this process into it."""
-        own = next((line[3:] for line in _own_cgroups() if line.startswith("0::")), "")
+        own = next((line[3:] for line in _text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
         # Never act on a cgroup that is not this run's: it would be somebody else's processes that are killed.
-        self._path = _ROOT / own.strip("/") if own.endswith("/" + self._unit) else None
+        self._path = f"{_ROOT}/{own.strip('/')}" if own.endswith("/" + self._unit) else None
 
     def others(self) -> list[int]:
         """Process ids of everything in the scope but this process."""
         own = os.getpid()
         if self._path is None:
             return _descendants(own)
+        if self._number("pids.current") == 1:
+            return []
         found: list[int] = []
-        for directory, _, _ in os.walk(self._path):
-            words = _words(Path(directory) / "cgroup.procs")
-            found += [int(word[0]) for word in words if word and word[0].isdigit()]
+        waiting = [self._path]
+        while waiting:
+            directory = waiting.pop()
+            found += [int(word) for word in _text(f"{directory}/cgroup.procs").split() if word.isdigit()]
+            waiting += _directories(directory)
         return [pid for pid in found if pid not in (own, 0)]
 
     def _number(self, name: str) -> int | None:
-        words = _words(self._path / name) if self._path else []
-        return int(words[0][0]) if words and words[0] and words[0][0].isdigit() else None
+        text = _text(f"{self._path}/{name}").strip() if self._path else ""
+        return int(text) if text.isdigit() else None
 
     def _keyed(self, name: str, key: str) -> int | None:
-        words = _words(self._path / name) if self._path else []
+        words = _words(f"{self._path}/{name}") if self._path else []
         return next((int(line[1]) for line in words if len(line) == 2 and line[0] == key), None)
 
     def oom_kills(self) -> int:
@@ -60,32 +74,31 @@ class Scope:
         if self._path is None:
             return None
         try:
-            return os.open(self._path / "memory.events", os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(f"{self._path}/memory.events", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
 
     def usage(self) -> dict[str, int | None]:
         """`cpu_usec`, `memory_peak` (bytes), `io_read_bytes`, `io_write_bytes`, `tasks_peak`."""
+        disks = _words(f"{self._path}/io.stat") if self._path and os.path.exists(f"{self._path}/io.stat") else None
         return {
             "cpu_usec": self._keyed("cpu.stat", "usage_usec"),
             "memory_peak": self._number("memory.peak"),
-            "io_read_bytes": self._io("rbytes"),
-            "io_write_bytes": self._io("wbytes"),
+            "io_read_bytes": None if disks is None else _sum(disks, "rbytes="),
+            "io_write_bytes": None if disks is None else _sum(disks, "wbytes="),
             "tasks_peak": self._number("pids.peak"),
         }
 
-    def _io(self, key: str) -> int | None:
-        if self._path is None or not (self._path / "io.stat").exists():
-            return None
-        prefix = key + "="
-        fields = [word for line in _words(self._path / "io.stat") for word in line[1:] if word.startswith(prefix)]
-        return sum(int(word[len(prefix) :]) for word in fields)
+
+def _sum(lines: list[list[str]], prefix: str) -> int:
+    return sum(int(word[len(prefix) :]) for line in lines for word in line[1:] if word.startswith(prefix))
 
 
-def _own_cgroups() -> list[str]:
+def _directories(path: str) -> list[str]:
     try:
-        return Path("/proc/self/cgroup").read_text("utf-8").splitlines()
-    except OSError:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # gone meanwhile
         return []
 
 
@@ -94,8 +107,8 @@ def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            children = [int(word) for line in _words(path) for word in line]
+        for thread in _directories(f"/proc/{waiting.pop()}/task"):
+            children = [int(word) for word in _text(f"{thread}/children").split()]
             found += children
             waiting += children
     return found

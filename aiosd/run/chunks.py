@@ -6,8 +6,8 @@ Standard library only. `LineReader` cuts the stream, `parse_chunk` takes a line 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, parse_value
 from aiosd.run.eventfile import LINE_MAX
@@ -37,13 +37,12 @@ class ChunkError(ValueError):
     """The line is not a chunk; `str()` says why without quoting it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One thing a program said."""
 
     type: ChunkType
     payload: JsonObject
-    index: int
+    number: int
 
     @property
     def is_final(self) -> bool:

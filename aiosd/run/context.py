@@ -11,11 +11,10 @@ import base64
 import binascii
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aiosd.model.jsontext import JsonObject
 
 DIRECTORY = ".aios-context"
@@ -28,7 +27,7 @@ class ContextError(ValueError):
     """A piece that cannot be kept; `str()` says why."""
 
 
-def keep(directory: Path, message: JsonObject) -> None:
+def keep(directory: str, message: JsonObject) -> None:
     """Write one piece: `{"name", "data": base64, "first": bool}`. Raises ContextError."""
     name, data = message.get("name"), message.get("data")
     if not isinstance(name, str) or _NAME.fullmatch(name) is None or not isinstance(data, str):
@@ -36,9 +35,10 @@ def keep(directory: Path, message: JsonObject) -> None:
     begin = os.O_CREAT | os.O_EXCL if message.get("first") is True else os.O_APPEND
     try:
         content = base64.b64decode(data, validate=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(directory / name, os.O_WRONLY | begin | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:  # noqa: PTH123  a descriptor
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
+        fd = os.open(f"{directory}/{name}", os.O_WRONLY | begin | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
             file.write(content)
     except (OSError, binascii.Error) as error:
         raise ContextError(f"shared context {name} cannot be written: {error}") from None

@@ -165,7 +165,7 @@ class Conversation:
 
     def _record(self, chunk: Chunk, payload: JsonObject) -> None:
         final = chunk.is_final
-        self._events.append(chunk.type, payload, index=chunk.index, last_chunk=final, vital=final)
+        self._events.append(chunk.type, payload, index=chunk.number, last_chunk=final, vital=final)
 
     def _complain(self, message: str) -> None:
         """A protocol error is an event, but a program that makes nothing else does not fill the file with them."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiosd.model.jsontext import dump
 from aiosd.run.eventfile import timestamp
@@ -29,8 +28,7 @@ class StoppedBy(StrEnum):
     COMPLETION = "completion"
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How a run ended. `status`: as waitpid(2) gives it, None when the program was never executed."""
 
     status: int | None

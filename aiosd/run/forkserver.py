@@ -2,7 +2,9 @@
 
 A spare shim has done all that does not depend on the run; it is handed the spec and the descriptors of the next one,
 and while nobody asks, another spare is forked. A spare ends with this process, whose end of their socket it hears.
-Standard library only, one thread, nothing imported after the start: a shim shares all of this process's memory. It is
+Standard library only, one thread, nothing imported after the start: a shim shares all of this process's memory. The
+less there is of that the less each fork and each end of a process costs; so what a shim imports does without pathlib
+and dataclasses (which brings inspect, ast and dis), and has NamedTuples where the rest of the project has those. It is
 executed by the broker before the broker grows, trusts the broker alone (an unnamed socket pair), and ends with it.
 Each packet is one spec with the descriptors of `spec.Descriptor`; each answer is `{"run", "pid"}` with a pidfd, or
 `{"run", "error"}`.
@@ -17,8 +19,7 @@ import select
 import signal
 import socket
 import sys
-import traceback
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiosd.run import shim, syscalls
 from aiosd.run.rehearsal import rehearse
@@ -47,8 +48,7 @@ def main() -> None:
             spare = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Spare:
+class _Spare(NamedTuple):
     """A shim that waits for its run at the other end of the socket."""
 
     pid: int
@@ -121,8 +121,8 @@ def _fork_shim() -> _Spare:
         try:
             shim.wait(_only_this(theirs.detach()))
             status = 0
-        except BaseException:  # noqa: BLE001 - the shim must not come back into the server's loop, whatever happens
-            traceback.print_exc()
+        except BaseException as error:  # noqa: BLE001 - it must not come back into the server's loop, whatever happens
+            sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(status)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.run import syscalls
@@ -69,15 +68,15 @@ def _arrange_devices() -> None:
     for path, fd in kept:
         _attach(fd, path)
     for name, target in _DEVICE_LINKS.items():
-        Path(f"/dev/{name}").symlink_to(target)
+        os.symlink(target, f"/dev/{name}")
     for name in ("pts", "shm"):
-        Path(f"/dev/{name}").mkdir()
+        os.mkdir(f"/dev/{name}")
     options = "newinstance,ptmxmode=0666,mode=0620"
     syscalls.mount("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    return [path for path in paths if Path(path).exists() and not Path(path).is_symlink()]
+    return [path for path in paths if os.path.lexists(path) and not os.path.islink(path)]
 
 
 def _cover(path: str, options: str) -> None:
@@ -86,13 +85,12 @@ def _cover(path: str, options: str) -> None:
 
 def _attach(fd: int, path: str) -> None:
     try:
-        place = Path(path)
-        if not place.exists():
+        if not os.path.exists(path):
             if stat.S_ISDIR(os.fstat(fd).st_mode):
-                place.mkdir(parents=True)
+                os.makedirs(path)
             else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.touch()
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
         syscalls.attach_tree(fd, path)
     finally:
         os.close(fd)
@@ -103,7 +101,7 @@ def _place_scratch(view: View, clone: int | None, account: syscalls.Account) -> 
     if clone is not None:
         _attach(clone, view.scratch)
         return
-    Path(view.scratch).mkdir(parents=True, exist_ok=True)
+    os.makedirs(view.scratch, exist_ok=True)
     options = f"mode=0700,uid={account.uid},gid={account.gid},size={view.scratch_max}"
     _cover(view.scratch, options)
 

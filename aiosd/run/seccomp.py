@@ -14,8 +14,8 @@ import ctypes
 import errno
 import os
 import struct
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_SECCOMP = 22
@@ -58,8 +58,7 @@ _REFUSED = {
 _WAYS_ROUND = frozenset({"io_uring_setup", "pidfd_getfd"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
+class _Machine(NamedTuple):
     """linux/audit.h's name of the system call table, the column of `_REFUSED`, and numbers in the table."""
 
     audit: int

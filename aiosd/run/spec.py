@@ -1,14 +1,15 @@
 """What the broker tells the fork server about one run: everything that is fixed before the gate opens.
 
-The broker makes it from the manifest and the peer's request, the shim carries it out. Standard library only. On the
-wire it is one JSON object; both ends are root's own, so reading it back checks no more than the shape.
+The broker makes it from the manifest and the peer's request, the shim carries it out. Standard library only, and of
+that what every shim can afford (`forkserver.py`). On the wire it is one JSON object; both ends are root's own, so
+reading it back checks no more than the shape.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from aiosd.run.syscalls import Account
 
@@ -27,8 +28,7 @@ class Descriptor(IntEnum):
     EXIT = 5
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """What the program sees of the system. Paths are absolute.
 
     `hidden` directories appear empty; `home` is shown in them (or in its own place) when it is not None. `writable`
@@ -52,8 +52,7 @@ class View:
     scratch_max: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShimSpec:
+class ShimSpec(NamedTuple):
     """One run, as the shim needs it. Durations in milliseconds, sizes in bytes."""
 
     run: str
@@ -72,18 +71,16 @@ class ShimSpec:
 
     def encode(self) -> bytes:
         """As one JSON object."""
-        return json.dumps(asdict(self), ensure_ascii=True, separators=(",", ":")).encode()
+        fields = {**self._asdict(), "account": self.account._asdict(), "view": self.view._asdict()}
+        return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> ShimSpec:
     """The spec in `data`; KeyError, TypeError or ValueError when the broker and the fork server do not match."""
     fields = json.loads(data)
-    view = fields.pop("view")
-    account = fields.pop("account")
-    spec = ShimSpec(
-        **fields,
-        view=View(**view),
-        account=Account(account["uid"], account["gid"], tuple(account["groups"])),
-    )
-    fixed = replace(spec.view, hidden=tuple(spec.view.hidden), writable=tuple(spec.view.writable))
-    return replace(spec, argv=tuple(spec.argv), view=fixed)
+    view, account = fields["view"], fields["account"]
+    view["hidden"], view["writable"] = tuple(view["hidden"]), tuple(view["writable"])
+    fields["view"] = View(**view)
+    fields["account"] = Account(account["uid"], account["gid"], tuple(account["groups"]))
+    fields["argv"] = tuple(fields["argv"])
+    return ShimSpec(**fields)

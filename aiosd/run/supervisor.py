@@ -11,9 +11,7 @@ import select
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiosd.model.jsontext import dump
 from aiosd.run import context
@@ -40,8 +38,7 @@ _LOG_INTERVAL = 0.25
 _LAST_WORDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """What becomes a process when the gate opens. `execute`: starts attempt N, returns its pid or raises ProgramError.
 
     `socket`: the shim's end of the chunk protocol. `error`: why it cannot be executed, None when it can.
@@ -52,8 +49,7 @@ class Program:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """Everything that a run leaves behind, but for the exit record."""
 
     stdout: Stream
@@ -61,6 +57,15 @@ class Outputs:
     events: EventFile
     blobs: BlobFile
     scope: Scope
+
+
+def _write_new(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 class Wakeup:
@@ -191,7 +196,7 @@ class Supervisor:
         if self._pid is not None:
             return
         try:
-            context.keep(Path(self._spec.environment["AIOS_CONTEXT"]), message)
+            context.keep(self._spec.environment["AIOS_CONTEXT"], message)
         except context.ContextError as error:
             self._outputs.events.append("protocol_error", {"message": str(error)})
 
@@ -201,8 +206,7 @@ class Supervisor:
         scope.locate()
         self._memory, self._oom_before = scope.open_memory_events(), scope.oom_kills()
         try:
-            with Path(self._spec.environment["AIOS_ARGUMENTS"]).open("x", encoding="utf-8") as file:
-                file.write(dump(arguments))
+            _write_new(self._spec.environment["AIOS_ARGUMENTS"], dump(arguments).encode())
         except OSError as error:
             self._launch_error = f"the arguments cannot be written: {error.strerror}"
             return

@@ -11,7 +11,7 @@ import fcntl
 import os
 import socket
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -213,8 +213,7 @@ def keep_capabilities_once() -> None:
     _prctl(_PR_SET_KEEPCAPS, 1, "keep capabilities")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """The numbers that a process runs under (credentials(7))."""
 
     uid: int

@@ -70,7 +70,7 @@ def read_chunks(data: bytes) -> None:
     for line in (*lines, data):
         with suppress(ChunkError):
             chunk = parse_chunk(line)
-            assert chunk.index >= 0
+            assert chunk.number >= 0
             json.dumps(chunk.payload, allow_nan=False)
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,24 +113,21 @@ class Rig:
 
     def view(self, run: str, **changes: object) -> View:
         """A harmless view: everything as it is, but the scratch directory."""
-        return replace(
-            View(
-                confined=False,
-                read_only=False,
-                private_tmp=False,
-                private_devices=False,
-                private_ipc=False,
-                private_network=False,
-                route_sockets_only=False,
-                hidden=(),
-                home=None,
-                home_writable=False,
-                writable=(),
-                scratch=str(self.runs.paths(run).scratch),
-                scratch_max=None,
-            ),
-            **changes,  # type: ignore[arg-type]  # the tests name View's own fields
-        )
+        return View(
+            confined=False,
+            read_only=False,
+            private_tmp=False,
+            private_devices=False,
+            private_ipc=False,
+            private_network=False,
+            route_sockets_only=False,
+            hidden=(),
+            home=None,
+            home_writable=False,
+            writable=(),
+            scratch=str(self.runs.paths(run).scratch),
+            scratch_max=None,
+        )._replace(**changes)  # type: ignore[arg-type]  # the tests name View's own fields
 
     def spec(self, argv: list[str], view: Mapping[str, object] | None = None, **changes: object) -> ShimSpec:
         """A spec for `argv`, with `changes`."""
@@ -152,7 +149,7 @@ class Rig:
             blobs_max_bytes=4 * 1024 * 1024,
             grace_ms=1000,
         )
-        return replace(spec, **changes)  # type: ignore[arg-type]  # the tests name ShimSpec's own fields
+        return spec._replace(**changes)  # type: ignore[arg-type]  # the tests name ShimSpec's own fields
 
     def start(self, spec: ShimSpec) -> Run:
         """To the closed gate."""

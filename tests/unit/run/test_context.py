@@ -28,8 +28,8 @@ def piece(name: str, data: bytes, *, first: bool = True) -> JsonObject:
 
 def test_pieces_become_files_that_only_the_program_reads(tmp_path: Path) -> None:
     folder = tmp_path / "context"
-    keep(folder, piece("context.json", b"{"))
-    keep(folder, piece("context.json", b"}", first=False))
+    keep(str(folder), piece("context.json", b"{"))
+    keep(str(folder), piece("context.json", b"}", first=False))
     assert (folder / "context.json").read_bytes() == b"{}"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "context.json").stat().st_mode) == 0o600
@@ -38,7 +38,7 @@ def test_pieces_become_files_that_only_the_program_reads(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "/etc/passwd", "x" * 300, "a\0b"])
 def test_a_name_is_one_plain_component(tmp_path: Path, name: str) -> None:
     with pytest.raises(ContextError):
-        keep(tmp_path / "context", piece(name, b"x"))
+        keep(str(tmp_path / "context"), piece(name, b"x"))
     assert not list(tmp_path.rglob("*")) or list(tmp_path.iterdir()) == [tmp_path / "context"]
 
 
@@ -50,11 +50,11 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     (folder / "b").write_text("kept")
     for name, first in (("a", True), ("a", False), ("b", True)):
         with pytest.raises(ContextError):
-            keep(folder, piece(name, b"x", first=first))
+            keep(str(folder), piece(name, b"x", first=first))
     assert (tmp_path / "elsewhere").read_text() == "kept"
     assert (folder / "b").read_text() == "kept"
     with pytest.raises(ContextError):
-        keep(folder, {"name": "c", "data": "not base 64!", "first": True})
+        keep(str(folder), {"name": "c", "data": "not base 64!", "first": True})
 
 
 def capability(extra: str, level: str = "high") -> Capability:
