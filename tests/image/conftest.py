@@ -1,4 +1,4 @@
-"""What the tests of package and image share: the package, built once."""
+"""What the tests of package and image share: the packages, each built once."""
 
 from __future__ import annotations
 
@@ -8,26 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import prerequisites
+from tests.image.versions import build, build_earlier, build_next
 from tests.rig import host
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-#: exit status of packaging/tools where the tools cannot be had
-EX_UNAVAILABLE = 69
-
-
-def build(source: Path, directory: Path, *options: str) -> Path:
-    """The package of a source tree; where it is."""
-    command = [str(source / "packaging/build"), *options, str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == EX_UNAVAILABLE:
-        prerequisites.missing(done.stderr)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "lintian has nothing to say"
-    [package] = directory.glob("*.deb")
-    return package
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +32,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of this checkout, judged by lintian."""
     return build(source, tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="session")
+def earlier_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of an earlier state of the project."""
+    return build_earlier(tmp_path_factory.mktemp("earlier"))
+
+
+@pytest.fixture(scope="session")
+def next_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of this checkout as the version after this one, with a newer database."""
+    return build_next(package, tmp_path_factory.mktemp("next"))

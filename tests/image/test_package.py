@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -16,18 +17,17 @@ import pytest
 
 from aiosd import __version__
 from tests import prerequisites
-from tests.image.conftest import build
+from tests.image.versions import EARLIER, NEXT, build, next_database
 from tests.rig import host
 from tests.rig.container import Container
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PACKAGING = host.CHECKOUT / "packaging"
 MANAGER = ("org.aios.TaskManager", "/org/aios/TaskManager", "org.aios.TaskManager1")
 UNITS = ("aiosd.service", "aiosd.socket", "aiosd-lines.socket", "aios-launcher.socket")
-NEXT = f"{__version__}+next"
 COUNTER = """\
 id = "test.count"
 title = "Count"
@@ -37,23 +37,11 @@ exec = ["/bin/sh", "-c", "i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo $i; sle
 """
 
 
-@pytest.fixture(scope="session")
-def next_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same files as a higher version."""
-    tree = tmp_path_factory.mktemp("next") / "tree"
-    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
-    control = tree / "DEBIAN/control"
-    control.write_text(control.read_text().replace(f"Version: {__version__}\n", f"Version: {NEXT}\n"))
-    built = tree.with_name("next.deb")
-    pack = ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(tree), str(built)]
-    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
-    return built
-
-
 @pytest.fixture(scope="module")
-def bare(package: Path, next_package: Path) -> Iterator[Container]:
-    """A Debian without the product; the packages are in /debs."""
-    binds = {package.parent: "/debs", next_package.parent: "/next", PACKAGING / "debian": "/debian"}
+def bare(package: Path, next_package: Path, earlier_package: Path) -> Iterator[Container]:
+    """A Debian without the product; the packages are in /debs, /next and /earlier."""
+    binds = {package.parent: "/debs", next_package.parent: "/next", earlier_package.parent: "/earlier"}
+    binds |= {PACKAGING / "debian": "/debian", host.CHECKOUT: "/src"}
     try:
         booted = Container.boot(f"package-{os.getpid()}", bind=binds, owned=True)
     except host.Unavailable as error:
@@ -162,6 +150,12 @@ def test_life_of_the_package(bare: Container) -> None:
     bare.run("dpkg", "-i", "/next/next.deb", timeout=120)
     assert _tasks(bare) == tasks, "removed and installed again: the history is there"
 
+    bare.run("dpkg", "--force-downgrade", "-i", f"/debs/aiosd_{__version__}_all.deb", timeout=120)
+    assert _tasks(bare) == tasks, "the version before works on the newer database"
+    assert f"version {next_database()}," in bare.run("aiosctl", "state", "check").stdout
+    told = bare.run("sh", "/debian/tests/busctl", check=False, timeout=120)
+    assert (told.returncode, told.stdout[:5]) == (0, "PASS "), told.stdout + told.stderr
+
     bare.run("dpkg", "-P", "aiosd", timeout=120)
     assert snapshot(bare) - before == set()
     assert bare.run("systemctl", "--failed", "--no-legend").stdout == ""
@@ -195,3 +189,58 @@ def _upgrade_under_a_task(box: Container) -> None:
     assert status == "completed", ended
     shown = box.run("aiosctl", "logs", str(task), user="alice").stdout
     assert shown.split() == [str(number) for number in range(1, 151)], "it ran once, whole"
+    assert f"version {next_database()}," in box.run("aiosctl", "state", "check").stdout
+
+
+def _show(box: Container, task: str) -> dict[str, object]:
+    shown: dict[str, object] = json.loads(box.run("aiosctl", "show", task, "--json").stdout)
+    return shown
+
+
+def _until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.1)
+
+
+def test_upgrade_from_an_earlier_version_under_running_tasks(bare: Container) -> None:
+    """Its launcher and its shims as they were then; every kind of unfinished task goes on under this version."""
+    bare.run("dpkg", "-i", f"/earlier/aiosd-{EARLIER}.deb", timeout=120)
+    bare.write("/etc/aios/capabilities.d/test.count.toml", COUNTER)
+    bare.sh("cp /src/tests/system/capabilities.d/test.ask.toml /etc/aios/capabilities.d/")
+    bare.run("systemctl", "reload", "aiosd.service")
+
+    def start(capability: str, *words: str) -> str:
+        return bare.run("aiosctl", "run", capability, *words, user="alice").stdout.strip()
+
+    ended = start("system.info.read")
+    _until(lambda: _show(bare, ended)["status"] == "completed")
+    asks, counts, stands = start("test.ask"), start("test.count"), start("test.count")
+    after = start("system.info.read", f"--depends-on={counts}")
+    _until(lambda: _show(bare, asks)["status"] == "input_required")
+    bare.run("aiosctl", "pause", stands, user="alice")
+    before = {task: _show(bare, task) for task in (ended, asks, counts, stands, after)}
+    assert [before[task]["status"] for task in (counts, stands, after)] == ["working", "paused", "pending"]
+
+    bare.run("dpkg", "-i", f"/debs/aiosd_{__version__}_all.deb", timeout=120)
+
+    assert bare.run("dpkg-query", "-W", "-f", "${Version}", "aiosd").stdout == __version__
+    assert _show(bare, ended) == before[ended], "what had ended is as it was"
+    kept = ("run", "started_at", "arguments", "question")
+    for task in (asks, counts, stands):
+        now = _show(bare, task)
+        assert [now.get(name) for name in kept] == [before[task].get(name) for name in kept], (
+            "the same run, under its own shim"
+        )
+    bare.run("aiosctl", "answer", asks, "colour=red", user="alice")
+    bare.run("aiosctl", "resume", stands, user="alice")
+    done = bare.run("aiosctl", "wait", asks, counts, stands, after, user="alice", check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _show(bare, asks)["result"] == {"colour": "red"}
+    for task in (counts, stands):
+        assert bare.run("aiosctl", "logs", task, user="alice").stdout.split() == [
+            str(number) for number in range(1, 151)
+        ]
+    assert bare.run("aiosctl", "audit", "verify").returncode == 0
+    bare.run("dpkg", "-P", "aiosd", timeout=120)

@@ -1,0 +1,100 @@
+"""Packages of other versions than this checkout's: one of an earlier state of the project, and the one after this."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+from typing import TYPE_CHECKING
+
+from aiosd import __version__
+from aiosd.store.migrations import MIGRATIONS
+from tests import prerequisites
+from tests.rig import host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: exit status of packaging/tools where the tools cannot be had
+EX_UNAVAILABLE = 69
+
+#: A commit of 2026-11-30, whose programs upgrades start from. By its id, as a clone may have no tags.
+EARLIER_COMMIT = "3043da7353e214208128b9fef797f20a2ac90f7f"
+EARLIER = "0.1.0~earlier"
+NEXT = f"{__version__}+next"
+#: The next version's database: one step more, of the kind that an older program can live with.
+STEP = """
+
+MIGRATIONS = (*MIGRATIONS, Migration(Version({level}, {sublevel}), "CREATE TABLE next_version (note TEXT) STRICT;"))
+"""
+
+
+def next_database() -> str:
+    """The version of the next version's database."""
+    newest = MIGRATIONS[-1].version
+    return f"{newest.level}.{newest.sublevel + 1}"
+
+
+def build(source: Path, directory: Path, *options: str) -> Path:
+    """The package of a source tree; where it is. Lintian, if asked, has nothing to say."""
+    command = [str(source / "packaging/build"), *options, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == EX_UNAVAILABLE:
+        prerequisites.missing(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "lintian has nothing to say"
+    [package] = directory.glob("*.deb")
+    return package
+
+
+def build_earlier(directory: Path) -> Path:
+    """The package of `EARLIER_COMMIT`: its own code, by its own rules, as a lower version. Kept between runs."""
+    kept = host.cache_directory() / f"aiosd-{EARLIER}-{EARLIER_COMMIT[:12]}.deb"
+    target = directory / f"aiosd-{EARLIER}.deb"
+    with host.locked(kept.with_suffix(".lock")):
+        if not kept.exists():
+            source = directory / "earlier"
+            _check_out(source)
+            log = source / "packaging/debian/changelog"
+            log.write_text(re.sub(r"\(.*?\)", f"({EARLIER})", log.read_text(), count=1))
+            built = build(source, directory / "built", "--unjudged")
+            shutil.copy(built, kept.with_suffix(".new"))
+            kept.with_suffix(".new").rename(kept)
+        shutil.copy(kept, target)
+    return target
+
+
+def _check_out(directory: Path) -> None:
+    ask = ["git", "-C", str(host.CHECKOUT), "archive", EARLIER_COMMIT]
+    done = subprocess.run(ask, capture_output=True, check=False)
+    if done.returncode != 0:
+        prerequisites.missing(f"this clone has no commit {EARLIER_COMMIT[:12]}: {done.stderr.decode()}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def build_next(package: Path, directory: Path) -> Path:
+    """`package` as a higher version, with a database one step ahead."""
+    tree = directory / "tree"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {__version__}\n", f"Version: {NEXT}\n"))
+    code = tree / "usr/lib/python3/dist-packages/aiosd"
+    with (code / "store/migrations/__init__.py").open("a") as module:
+        level, sublevel = next_database().split(".")
+        module.write(STEP.format(level=level, sublevel=sublevel))
+    own = code / "__init__.py"
+    own.write_text(own.read_text().replace(f'"{__version__}"', f'"{NEXT}"'))
+    sums = [
+        f"{hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()}  {file.relative_to(tree)}\n"
+        for file in sorted(tree.rglob("*"))
+        if file.is_file() and "DEBIAN" not in file.parts
+    ]
+    (tree / "DEBIAN/md5sums").write_text("".join(sums))
+    built = directory / "next.deb"
+    pack = ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(tree), str(built)]
+    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
+    return built
