@@ -159,6 +159,8 @@ class Starter:
         except BaseException:
             await asyncio.to_thread(self._runs.remove, request.run)
             raise
+        finally:
+            await self._forks.refill()
 
     def _spec(
         self, who: identity.Identified, capability: Capability, argv: list[str], request: StartRequest

@@ -154,13 +154,14 @@ class Rig:
     def start(self, spec: ShimSpec) -> Run:
         """To the closed gate."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with self.runs.create(spec.run, spec.account) as files:
-            socket.send_fds(self.server, [spec.encode()], [theirs.fileno(), *files.fds])
-        theirs.close()
+        self.server.send(b"1")
         data, fds, _, _ = socket.recv_fds(self.server, 4096, 2)
         answer: JsonObject = json.loads(data)
         assert "error" not in answer, answer
-        run = Run(spec, self.runs.paths(spec.run), ours, fds[0], int(str(answer["pid"])))
+        with socket.socket(fileno=fds[0]) as spare, self.runs.create(spec.run, spec.account) as files:
+            socket.send_fds(spare, [spec.encode()], [theirs.fileno(), *files.fds])
+        theirs.close()
+        run = Run(spec, self.runs.paths(spec.run), ours, fds[1], int(str(answer["pid"])))
         self._running.append(run)
         return run
 

@@ -1,55 +1,113 @@
-"""The spare shim: it is there before a run comes, its death costs no run, and it ends with the fork server."""
+"""Spare shims: they are there before a run comes, the death of one costs no run, and they end with the launcher."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
-import time
-from pathlib import Path
+import socket
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
+from aiosd.run.forkclient import SPARES, ForkError, ForkServer
+from aiosd.run.records import read_exit
+
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.unit.run.shimrig import Rig
 
 
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+@asynccontextmanager
+async def serving(rig: Rig) -> AsyncIterator[ForkServer]:
+    """The broker's part, on the rig's fork server."""
+    forks = ForkServer(socket.socket(fileno=os.dup(rig.server.fileno())))
+    task = asyncio.create_task(forks.serve())
+    await until_full(forks)
+    yield forks
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def _spare(rig: Rig) -> int:
-    """The one child of the fork server that has not been given a run yet."""
-    server = rig._spawned.pid
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        spares = [pid for pid in _children(server) if pid not in {run.pid for run in rig._running}]
-        if spares:
-            return spares[0]
-        time.sleep(0.01)
-    raise AssertionError("no spare shim came up")
+async def until_full(forks: ForkServer) -> None:
+    async with asyncio.timeout(30):
+        while len(forks._spares) < SPARES:  # noqa: ASYNC110  nothing tells
+            await asyncio.sleep(0.01)
 
 
-def test_a_run_gets_the_spare_and_another_takes_its_place(rig: Rig) -> None:
-    spare = _spare(rig)
-    run = rig.start(rig.spec(["/usr/bin/true"]))
-    assert run.pid == spare
-    assert run.go().wait().exit_status == 0
-    assert _spare(rig) != spare
+async def run(rig: Rig, forks: ForkServer) -> int:
+    """A whole run; the pid of its shim."""
+    spec = rig.spec(["/usr/bin/true"])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs, rig.runs.create(spec.run, spec.account) as files:
+            pid, pidfd = await forks.fork(spec, [theirs.fileno(), *files.fds])
+        ours.send(b'{"type": "go", "id": 1}')
+        assert select.select([pidfd], [], [], 30)[0]
+        os.close(pidfd)
+    record = read_exit(rig.runs.paths(spec.run).exit)
+    assert record is not None
+    assert record.exit_status == 0
+    return pid
 
 
-def test_the_death_of_the_spare_costs_no_run(rig: Rig) -> None:
-    spare = _spare(rig)
-    pidfd = os.pidfd_open(spare)
-    os.kill(spare, signal.SIGKILL)
-    assert select.select([pidfd], [], [], 10)[0]
-    os.close(pidfd)
-    run = rig.run(["/usr/bin/true"])
-    assert run.pid != spare
-    assert run.wait().exit_status == 0
+def test_a_run_gets_a_spare_and_another_takes_its_place(rig: Rig) -> None:
+    async def scenario() -> None:
+        async with serving(rig) as forks:
+            spares = [spare.pid for spare in forks._spares]
+            assert await run(rig, forks) == spares[0]
+            await forks.refill()
+            await until_full(forks)
+            assert [spare.pid for spare in forks._spares][:-1] == spares[1:]
+
+    asyncio.run(scenario())
 
 
-def test_the_spare_ends_with_the_fork_server(rig: Rig) -> None:
-    pidfd = os.pidfd_open(_spare(rig))
-    os.kill(rig._spawned.pid, signal.SIGKILL)
-    assert select.select([pidfd], [], [], 10)[0], "it has outlived the fork server"
-    os.close(pidfd)
+def test_the_death_of_every_spare_costs_no_run(rig: Rig) -> None:
+    async def scenario() -> None:
+        async with serving(rig) as forks:
+            spares = list(forks._spares)
+            for spare in spares:
+                os.kill(spare.pid, signal.SIGKILL)
+                assert select.select([spare.pidfd], [], [], 30)[0]
+            assert await run(rig, forks) not in {spare.pid for spare in spares}
+
+    asyncio.run(scenario())
+
+
+def test_more_runs_than_spares(rig: Rig) -> None:
+    async def scenario() -> None:
+        async with serving(rig) as forks:
+            async with asyncio.TaskGroup() as group:
+                shims = [group.create_task(run(rig, forks)) for _ in range(3 * SPARES)]
+            assert len({task.result() for task in shims}) == len(shims)
+
+    asyncio.run(scenario())
+
+
+def test_spares_end_with_the_launcher(rig: Rig) -> None:
+    async def scenario() -> None:
+        async with serving(rig) as forks:
+            pidfds = [os.dup(spare.pidfd) for spare in forks._spares]
+        for pidfd in pidfds:
+            assert select.select([pidfd], [], [], 30)[0], "it has outlived the launcher"
+            os.close(pidfd)
+
+    asyncio.run(scenario())
+
+
+def test_without_a_fork_server_a_run_is_refused(rig: Rig) -> None:
+    async def scenario() -> None:
+        forks = ForkServer(socket.socket(fileno=os.dup(rig.server.fileno())))
+        serving_ended = asyncio.create_task(forks.serve())
+        await until_full(forks)
+        os.kill(rig._spawned.pid, signal.SIGKILL)
+        with pytest.raises(ForkError, match="the fork server ended"):
+            await serving_ended
+        with pytest.raises(ForkError):
+            await run(rig, forks)
+
+    asyncio.run(scenario())

@@ -141,7 +141,7 @@ def test_what_a_shim_of_the_first_version_left_while_the_daemon_was_replaced(nam
 def _started(rig: Rig) -> Run:
     spec = rig.spec([PYTHON, "-I", "-S", "-c", PROGRAM.read_text()], grace_ms=5000)
     context = spec.environment["AIOS_SCRATCH"] + "/.aios-context"
-    return rig.start(replace(spec, environment={**spec.environment, "AIOS_CONTEXT": context}))
+    return rig.start(spec._replace(environment={**spec.environment, "AIOS_CONTEXT": context}))
 
 
 def _lines(path: Path) -> int:

@@ -18,7 +18,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,9 +134,9 @@ class Recorder(FakeLauncher):
             **spec.environment, "AIOS_ARGUMENTS": f"{scratch}/arguments.json", "AIOS_SCRATCH": scratch,
             "AIOS_CONTEXT": f"{scratch}/.aios-context",
         }  # fmt: skip
-        spec = replace(
-            spec, run=request.run, task=request.task, unit=unit_name(request.run), environment=environment,
-            view=replace(spec.view, scratch=scratch),
+        spec = spec._replace(
+            run=request.run, task=request.task, unit=unit_name(request.run), environment=environment,
+            view=spec.view._replace(scratch=scratch),
         )  # fmt: skip
         run = await asyncio.to_thread(self.rig.start, spec)
         self.rig.runs.write(
