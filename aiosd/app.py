@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 STATE = Path("/var/lib/aiosd")
 RECOVERY_RETRY = 1.0
 """Seconds between tries to recover while the launcher does not answer."""
+WIND_UP = 0.5
+"""Seconds that what is being answered has when the daemon is told to end."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ class Daemon:
             )
             rpc = await stack.enter_async_context(self._rpc_door(services.manager, services.kept_subscriptions))
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            self._handle_signals(group, services)
+            self._handle_signals(group, services, rpc)
             self._read_only = services.ground.database.read_only_reason
             if self._read_only is None:
                 await services.crew.recover()
@@ -213,7 +215,7 @@ class Daemon:
             group.create_task(services.recoverer.sweep())
             group.create_task(services.scheduler.run())
 
-    def _handle_signals(self, group: asyncio.TaskGroup, services: Services) -> None:
+    def _handle_signals(self, group: asyncio.TaskGroup, services: Services, rpc: RpcDoor) -> None:
         loop = asyncio.get_running_loop()
 
         async def stop() -> None:
@@ -223,6 +225,8 @@ class Daemon:
             services.scheduler.draining = True
             if current.stop_tasks_on_stop:
                 await stop_tasks(services.control, services.supervision, current.stop_timeout * 0.8)
+            rpc.shut()
+            await services.manager.wind_up(WIND_UP)
             raise _Stop(0, "asked to")
 
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,6 +6,7 @@ many, is an error at start. A handler checks itself what its operation's access 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from aiosd.auth.caller import Caller
     from aiosd.core.events import EventHub
+    from aiosd.core.operations import Operation
     from aiosd.core.rates import Rates
     from aiosd.model.event import Event
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -63,6 +65,10 @@ def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
         raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
 
 
+def _shutting_down() -> AiosError:
+    return AiosError(ErrorKind.SHUTTING_DOWN, "what was begun goes on; ask again in a moment", reason="shutting-down")
+
+
 class Manager:
     """What the doors talk to (their `Core`)."""
 
@@ -70,6 +76,9 @@ class Manager:
         """`rates`: what one user may ask for. Raises ValueError when handlers and table do not match."""
         self._hub = hub
         self._rates = rates
+        self._running: set[asyncio.Task[object]] = set()
+        self._cut: set[asyncio.Task[object]] = set()
+        self._closed = False
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
         for group in groups:
             self._handlers.update(group.handlers())
@@ -84,12 +93,42 @@ class Manager:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
-        if self._rates is not None:
-            try:
+        try:
+            if self._closed:
+                raise _shutting_down()
+            if self._rates is not None:
                 self._rates.require(caller, name)
-            except AiosError:
-                with secret or nullcontext():
-                    raise
+        except AiosError:
+            with secret or nullcontext():
+                raise
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("an operation needs a task to run in")
+        self._running.add(task)
+        try:
+            return await self._carry_out(operation, caller, params, secret)
+        except asyncio.CancelledError:
+            if task not in self._cut or task.uncancel() > 0:
+                raise  # the caller has left
+            raise _shutting_down() from None
+        finally:
+            self._running.discard(task)
+
+    async def wind_up(self, within: float) -> None:
+        """The daemon ends: what is being answered has that many seconds; what still waits then is told so, and who asks
+        from then on, too. What an operation has begun is stored, and goes on without its caller."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=within)
+        self._closed = True
+        self._cut = set(self._running)
+        for task in self._cut:
+            task.cancel()
+        if self._cut:
+            await asyncio.wait(self._cut, timeout=within)
+
+    async def _carry_out(
+        self, operation: Operation, caller: Caller, params: JsonObject, secret: SecretText | None
+    ) -> Reply:
         given = dict(params)
         if operation.secret is not None and given.get(operation.secret) is not None:
             secret = _secret(given, operation.secret)
@@ -99,8 +138,8 @@ class Manager:
             except ValidationError as error:
                 raise refusal(error) from None
             if operation.secret is None:
-                return await self._handlers[name](caller, parsed)
-            return await self._handlers[name](caller, parsed, secret)
+                return await self._handlers[operation.name](caller, parsed)
+            return await self._handlers[operation.name](caller, parsed, secret)
 
     def listen(self, callback: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
         """Hear every committed event; returns what ends that."""

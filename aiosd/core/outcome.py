@@ -113,6 +113,10 @@ def _by_the_program(end: Ending) -> Verdict:
             data["program_data"] = end.failure["data"]
         retryable = end.failure.get("retryable") is not False
         return failure(ErrorKind.TASK_FAILED, Reason.REPORTED, message, data, retryable=retryable)
+    if end.signal == "SIGSYS":
+        said: JsonObject = {"capability_id": end.capability_id, "signal": end.signal}
+        message = "killed by SIGSYS: it made a system call that no program may make here"
+        return failure(ErrorKind.SANDBOX_VIOLATION, Reason.SANDBOX, message, said, retryable=False)
     if end.signal is not None:
         found: JsonObject = {"capability_id": end.capability_id, "signal": end.signal}
         return failure(ErrorKind.TASK_FAILED, Reason.SIGNAL, f"killed by {end.signal}", found, retryable=True)

@@ -116,6 +116,7 @@ class Reason(StrEnum):
     EXIT_STATUS = "exit-status"
     SIGNAL = "signal"
     OOM_KILL = "oom-kill"
+    SANDBOX = "sandbox"
     TIMEOUT = "timeout"
     LOST = "lost"
     REBOOT = "reboot"

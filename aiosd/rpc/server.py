@@ -82,6 +82,7 @@ class RpcDoor:
         self._lines = LinesDoor(self._endpoint, self.subscriptions, allowance)
         self._http: asyncio.Task[HttpDoor] | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._is_shut = False
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -94,11 +95,8 @@ class RpcDoor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take no more callers, end the streams, cancel what is being answered. Callers that come now wait in the
-        sockets' queues for the next daemon."""
-        loop = asyncio.get_running_loop()
-        for listening in self._sockets.values():
-            loop.remove_reader(listening)
+        """Take no more callers, end the streams, cancel what is being answered."""
+        self.shut()
         self.subscriptions.close()
         if self._http is not None:
             with suppress(Exception):
@@ -115,8 +113,14 @@ class RpcDoor:
             listening.setblocking(False)  # noqa: FBT003 - no keyword
             self._watch(speech, listening)
 
+    def shut(self) -> None:
+        """Take no more callers: they wait in the sockets' queues for the next daemon."""
+        self._is_shut = True
+        for listening in self._sockets.values():
+            asyncio.get_running_loop().remove_reader(listening)
+
     def _watch(self, speech: Speech, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:
+        if listening.fileno() >= 0 and not self._is_shut:
             asyncio.get_running_loop().add_reader(listening, self._accept, speech, listening)
 
     def _close_sockets(self) -> None:

@@ -3,8 +3,10 @@
 Standard library only. Refused is what changes mounts, namespaces or the kernel, what looks into other processes, and
 what has no use in a task but a long history of holes. `route_only` is the network `netlink`: of all sockets only
 NETLINK_ROUTE ones can be made; socket pairs are another system call and stay possible. What would be a way around is
-refused, too: the other system call tables of the machine, io_uring (it makes sockets of its own) and taking descriptors
-out of other processes. clone3(2) hides its flags from a filter and is "not there", so that the C library uses clone(2).
+refused, too: io_uring (it makes sockets of its own) and taking descriptors out of other processes. A call by another
+system call table of the machine kills the program (SIGSYS), as SystemCallArchitectures= of systemd.exec(5) does: no
+program of this machine does it by mistake. clone3(2) hides its flags from a filter and is "not there", so that the C
+library uses clone(2).
 On a machine that is not in the table nothing runs.
 """
 
@@ -31,7 +33,7 @@ _CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # linux/seccomp.h: offsets in struct seccomp_data, little-endian low halves of the arguments; what to do
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 _REFUSED = {
     # mounts and roots: x86-64's number, the generic table's (arm64, riscv64)
@@ -122,9 +124,9 @@ def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
         raise OSError(errno.ENOSYS, f"no system call filter for {machine}")
     code = _Code()
     code.load(_ARCHITECTURE)
-    code.jump(_JUMP_EQUAL, known.audit, None, "refuse")
+    code.jump(_JUMP_EQUAL, known.audit, None, "kill")
     code.load(_NUMBER)
-    code.jump(_JUMP_AT_LEAST, _X32_BIT, "refuse")
+    code.jump(_JUMP_AT_LEAST, _X32_BIT, "kill")
     if confined:
         code.jump(_JUMP_EQUAL, known.clone, "clone")
         code.jump(_JUMP_EQUAL, known.clone3, "absent")
@@ -148,6 +150,8 @@ def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
     for name, number in (("refuse", errno.EPERM), ("absent", errno.ENOSYS), ("no family", errno.EAFNOSUPPORT)):
         code.place(name)
         code.end(_ERRNO | number)
+    code.place("kill")
+    code.end(_KILL)
     return code.assembled()
 
 

@@ -201,7 +201,17 @@ def foreign_table() -> str:
     """getpid of x86's other table of system calls."""
     if platform.machine() != "x86_64":
         raise OSError(errno.ENOSYS, "no such table here")
-    return call("syscall", 0x40000000 + 39)
+    child = os.fork()
+    if child == 0:
+        try:
+            call("syscall", 0x40000000 + 39)
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        raise OSError(errno.EPERM if status < 0 else status, "killed" if status < 0 else "refused")
+    return "called"
 
 
 def attempts(given: dict[str, Json]) -> dict[str, Callable[[], str]]:
