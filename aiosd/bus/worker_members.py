@@ -97,6 +97,14 @@ WORKER_ROWS = (
     ),
     Member(
         MANAGER,
+        "GetWorker",
+        "worker.get",
+        whole,
+        (Argument("worker_id", text_argument),),
+        {"uid": Option("u", ("uid",))},
+    ),
+    Member(
+        MANAGER,
         "ListWorkers",
         "worker.list",
         _workers,
@@ -108,7 +116,6 @@ WORKER_ROWS = (
             "cursor": Option("s", ("cursor",)),
         },
     ),
-    Member(WORKER, "Get", "worker.get", whole),
     Member(
         WORKER,
         "Heartbeat",

@@ -52,9 +52,16 @@ def capability(beginning: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows if len(row) > 1 and row[0].startswith(beginning)]
 
 
+def worker(beginning: str) -> list[tuple[str, str]]:
+    """The caller's workers, with where each is."""
+    rows = _rows("ListWorkers", "a{sv}", "1", "limit", "u", "100")
+    return [(row[0], row[3]) for row in rows if len(row) > 3 and row[0].startswith(beginning)]
+
+
 SOURCES: Mapping[str, Callable[[str], list[tuple[str, str]]]] = {
     "task": task,
     "session": session,
     "capability": capability,
+    "worker": worker,
 }
 """What completes which type of argument (options.TaskId and its like)."""

@@ -39,6 +39,7 @@ _INS = {
         "RequestGrant": "sssa{sv}", "ListGrants": "a{sv}", "RevokeGrant": "sa{sv}", "ExplainPermission": "ssa{sv}",
         "ListApprovals": "a{sv}",
         "CreateSession": "sa{sv}", "GetSession": "s", "ListSessions": "a{sv}", "SubscribeFeed": "ssa{sv}",
+        "ListWorkers": "a{sv}", "GetWorker": "sa{sv}",
     },
     TASK: {
         "Cancel": "sa{sv}", "Pause": "a{sv}", "Resume": "a{sv}", "Retry": "a{sv}", "SetPriority": "sa{sv}",

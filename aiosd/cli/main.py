@@ -44,7 +44,7 @@ class Verb(NamedTuple):
 
 
 RUN, SEE, STEER, PERMIT, SERVICE = "Running", "Seeing", "Steering", "Permission", "The service"
-WHAT, TALK = "Capabilities and artifacts", "Sessions and plans"
+WHAT, TALK = "Capabilities and artifacts", "Sessions, plans and workers"
 VERBS = {
     verb.name: verb
     for verb in (
@@ -69,6 +69,7 @@ VERBS = {
         Verb("session", TALK, "Sessions: conversations with their plans and tasks"),
         Verb("plan", TALK, "Show, make and change a session's plan"),
         Verb("tree", TALK, "Draw a task and all under it"),
+        Verb("worker", TALK, "List and show workers, which carry out tasks of plans"),
         Verb("capability", WHAT, "List, show and check capabilities"),
         Verb("artifact", WHAT, "List and fetch what tasks produced"),
         Verb("webhook", WHAT, "Have tasks' events sent to web addresses"),

@@ -131,6 +131,12 @@ class CapabilityId(_Completed):
     name = "capability"
 
 
+class WorkerId(_Completed):
+    """A worker's id."""
+
+    name = "worker"
+
+
 PRIORITIES = click.Choice([priority.wire for priority in Priority])
 STATUSES = click.Choice([status.value for status in Status])
 

@@ -23,6 +23,8 @@ _STYLES = {
     "task.progress": Style.DIM,
     "session.message.added": Style.HEAD,
     "approval.requested": Style.WAITING,
+    "worker.assignment.rejected": Style.WAITING,
+    "worker.assignment.lost": Style.BAD,
 }
 
 
@@ -54,7 +56,7 @@ def gist(kind: str, payload: JsonObject) -> str:
     if progress:
         percent = integer_at(progress, "percent")
         return one_line(f"{'' if percent is None else f'{percent}% '}{string_at(progress, 'message')}")
-    for key in ("active_objective", "summary", "message", "reason", "title", "step", "tool", "objective"):
+    for key in ("active_objective", "summary", "message", "reason", "title", "step", "tool", "objective", "worker_id"):
         value = payload.get(key)
         if isinstance(value, dict):
             value = value.get("summary")

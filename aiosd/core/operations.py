@@ -229,7 +229,7 @@ _PERMISSION_ROWS = (
 _WORKER_ROWS = (
     _op("worker.register", worker.WorkerRegister, Access.WORKER, (MANAGER, "RegisterWorker"), "Begin to take tasks"),
     _op("worker.list", worker.WorkerList, Access.VIEW, (MANAGER, "ListWorkers"), "A page of workers"),
-    _op("worker.get", worker.WorkerRef, Access.VIEW, (WORKER, "Get"), "One worker, and what it has"),
+    _op("worker.get", worker.WorkerRef, Access.VIEW, (MANAGER, "GetWorker"), "One worker, and what it has"),
     _op(
         "worker.heartbeat",
         worker.WorkerHeartbeat,

@@ -45,12 +45,19 @@ class Core(Protocol):
 @dataclass(slots=True)
 class Session:
     """Who sends the messages. `make_feed`: where a new subscription's events go, None when a stream takes it up later.
-    `stays`: whether the session is a connection, which may say once that its person can be asked."""
+    `stays`: whether the session is a connection, which may say once that its person can be asked. `held`: descriptors
+    by which the core knows that a worker's connection is there; they are closed with it."""
 
     caller: Caller
     owner: Owner
     make_feed: Callable[[str], Feed] | None = None
     stays: bool = False
+    held: list[int] = field(default_factory=list)
+
+    def let_go(self) -> None:
+        """The connection is over."""
+        while self.held:
+            os.close(self.held.pop())
 
 
 @dataclass(slots=True)
@@ -81,6 +88,7 @@ class Endpoint:
             "task.unsubscribe": self._unsubscribe,
             "initialize": self._initialize,
             "shutdown": self._shutdown,
+            "worker.register": self._register,
         }
 
     async def answer(self, session: Session, message: bytes) -> Answer:
@@ -168,6 +176,18 @@ class Endpoint:
         self._subscriptions.end(entry)
         await self._subscriptions.settled()
         return body
+
+    async def _register(
+        self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]
+    ) -> JsonObject:
+        """A worker that is there as long as its connection is: this door holds the descriptor for it."""
+        del afterwards
+        if not session.stays and params.get("liveness") == "descriptor":
+            detail = "a call over HTTP has no connection that stays; a worker is known by its heartbeats there"
+            raise AiosError(ErrorKind.INVALID_PARAMS, detail, field="liveness")
+        reply = await self._core.invoke(name, session.caller, params)
+        session.held += reply.fds
+        return reply.body
 
     async def _initialize(
         self, session: Session, name: str, params: JsonObject, afterwards: list[Callable[[], None]]

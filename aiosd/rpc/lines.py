@@ -69,6 +69,7 @@ class LinesDoor:
             pass  # the client is gone, which is its right
         finally:
             self._subscriptions.end_session(session.owner)
+            session.let_go()
             writer.transport.abort()
 
 

@@ -20,6 +20,25 @@ from tests.rpc.telling import Told, slow, told
 if TYPE_CHECKING:
     from tests.rpc.serving import Event
 
+WORKER: Json = {
+    "worker_id": "worker_mac_001", "hostname": "mac-studio", "os": "macos", "shell": "zsh",
+    "capabilities": ["git", "terminal", "playwright", "xcode"],
+}  # fmt: skip
+INVESTIGATION: Json = {
+    "title": "定位登录失败根因", "kind": "investigation", "priority": "high", "risk_level": "medium",
+    "goal": "排查登录失败\uff0c输出根因和修复建议", "constraints": ["先不要改代码", "优先跑测试和读日志"],
+    "requires": ["git", "terminal"],
+    "workspace": {
+        "repo": "git@github.com:org/repo.git", "branch": "boss/task-102",
+        "worktree_path": "/workers/worktrees/task-102",
+    },
+}  # fmt: skip
+STEP: Json = {"name": "run_tests", "status": "started", "summary": "开始运行登录相关测试"}
+SUMMARY: Json = {
+    "summary": "已定位到接口重试在 401 时进入死循环", "progress_percent": 60, "current_step": "analyze_retry_logic",
+    "next_step": "补充最小修复方案并跑测试", "risk": "medium",
+}  # fmt: skip
+"""Seed 003's worker, task and summary."""
 START = {"Last-Event-ID": "evt-0000000000000000"}
 
 
@@ -88,6 +107,27 @@ async def _steered(recorder: Recorder, story: Told) -> None:
     await recorder.call("aios/task.retry", ref)
 
 
+async def _worked(recorder: Recorder) -> None:
+    """A task of a plan, and the worker that takes it (seed 003)."""
+    call = recorder.call
+    registered = await call("aios/worker.register", WORKER)
+    session = await call("aios/session.create", {"title": "修复登录与缓存问题"})
+    await call("aios/plan.create", {"session_id": session["result"]["session_id"], "tasks": [INVESTIGATION]})
+    about = {"worker_id": WORKER["worker_id"], "registration": registered["result"]["registration"]}
+    known = registered["result"]["tag"]
+    beat = {**about, "status": "idle", "load": 0.25, "known": known, "wait_ms": 10_000}
+    offered = await call("aios/worker.heartbeat", beat)
+    assignment = offered["result"]["assignments"][0]["assignment_id"]
+    word = {"worker_id": WORKER["worker_id"], "assignment_id": assignment}
+    await call("aios/worker.accept", word)
+    await call("aios/worker.get", {"worker_id": WORKER["worker_id"]})
+    await call("aios/worker.report", {**word, "step": STEP, "summary": SUMMARY})
+    await call("aios/worker.complete", {**word, "result": {"root_cause": "retry"}})
+    await call("aios/worker.complete", {**word, "result": {}}, "late")
+    await call("aios/worker.list", {})
+    await call("aios/worker.unregister", about)
+
+
 async def record() -> Json:
     """`calls`: of the page; `stream`: the text of an event stream."""
     with (
@@ -100,7 +140,9 @@ async def record() -> Json:
         async with told(Path(two), slow) as story:
             steered = Recorder(story.http)
             await _steered(steered, story)
-    return {"calls": recorder.seen + steered.seen, "stream": stream}
+            worked = Recorder(story.http)
+            await _worked(worked)
+    return {"calls": recorder.seen + steered.seen + worked.seen, "stream": stream}
 
 
 def main() -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from aiosd.model.jsontext import JsonObject, JsonValue
 
+_LINKS = (
+    ("retry_of", "Retry of"), ("parent_task_id", "Parent"), ("session_id", "Session"), ("worker_id", "Worker"),
+)  # fmt: skip
 _TIMES = ("created_at", "started_at", "ended_at")
 
 
@@ -60,7 +63,7 @@ def lines(session: Session, task: JsonObject) -> Iterator[tuple[str, str]]:
             yield key.removesuffix("_at").capitalize(), moment(string_at(task, key))
     if integer_at(task, "attempt"):
         yield "Attempt", _text(task, "attempt")
-    for key, name in (("retry_of", "Retry of"), ("parent_task_id", "Parent"), ("session_id", "Session")):
+    for key, name in _LINKS:
         if string_at(task, key):
             yield name, _text(task, key)
     yield from _scope(object_at(task, "run"))

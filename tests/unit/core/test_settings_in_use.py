@@ -92,6 +92,12 @@ EFFECTS = {
     "grant_medium_ahead": ("unit/core/test_consent::test_medium_ahead_where_it_is_configured",),
     "approval_timeout": ("unit/core/test_approval::test_an_approval_ends_with_its_time_and_its_task",),
     "auth_timeout": ("unit/core/test_consent::test_a_deferred_task_ends_at_its_time_limit",),
+    "worker_lease": (
+        "unit/core/test_workers::test_a_silent_worker_loses_its_task_and_its_late_reports_are_refused",
+    ),
+    "max_workers_per_user": (
+        "unit/core/test_workers::test_registering_needs_its_action_and_a_user_may_have_so_many",
+    ),
     "max_unauthorized_per_user": ("unit/core/test_consent::test_a_user_s_waiting_tasks_are_bounded",),
 }  # fmt: skip
 

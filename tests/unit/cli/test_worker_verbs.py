@@ -1,0 +1,71 @@
+"""Workers on the command line, against the real core."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.cli.main import run as run_aiosctl
+from tests.unit.cli.conftest import Ran
+from tests.unit.cli.core_transport import CoreThread, CoreTransport
+from tests.unit.core.session_rig import plan, session
+from tests.unit.core.worker_rig import register
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from aiosd.cli.session import Session
+    from tests.unit.core.rig import Core
+
+    Aiosctl = Callable[..., Ran]
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[CoreThread]:
+    with CoreThread(tmp_path).running() as running:
+        yield running
+
+
+@pytest.fixture
+def typed(thread: CoreThread, capsysbinary: pytest.CaptureFixture[bytes]) -> Aiosctl:
+    @contextlib.asynccontextmanager
+    async def connect(_: Session) -> AsyncIterator[CoreTransport]:
+        yield CoreTransport(thread)
+
+    def run(*words: str) -> Ran:
+        status = run_aiosctl(words, connect)
+        captured = capsysbinary.readouterr()
+        return Ran(status, captured.out, captured.err.decode())
+
+    return run
+
+
+def test_workers_are_listed_and_shown(typed: Aiosctl, thread: CoreThread) -> None:
+    assert typed("worker", "list").err == "No workers.\n"
+    assert typed("worker", "show", "nobody").status == 66
+
+    async def working(aios: Core) -> str:
+        first = await session(aios)
+        ids = await plan(aios, first, {"title": "cache"})
+        hand = await register(aios, worker_id="worker_mac_001")
+        await hand.takes()
+        await hand.beat(status="busy", load=0.25)
+        gone = await register(aios, worker_id="worker_win_a")
+        await aios.invoke("worker.unregister", {"worker_id": gone.id, "registration": gone.registration})
+        return ids["cache"]
+
+    assert thread.core is not None
+    task = thread.run(working(thread.core))
+    (row,) = typed("worker", "list", "--json").rows("workers")
+    assert (row["worker_id"], row["status"], row["load"]) == ("worker_mac_001", "busy", 0.25)
+    lines = typed("worker", "list", "--gone").out.splitlines()
+    assert lines[0].split() == ["WORKER", "USER", "HOST", "OS", "STATUS", "LOAD", "HEARD", "TASK", "CAPABILITIES"]
+    assert [line.split()[0] for line in lines[1:]] == ["worker_mac_001", "worker_win_a"]
+    shown = typed("worker", "show", "worker_mac_001").out
+    for text in ("Host: mac-studio", "OS: macos", "Can: git terminal playwright xcode", f"{task} accepted"):
+        assert text in shown
+    assert "it unregistered" in typed("worker", "show", "worker_win_a").out
+    assert "Worker: worker_mac_001" in typed("show", str(task)).out
