@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROW, LANE, CHARACTER = 24, 20, 7.25
 """Height of a row, width of a lane, and what one character of the font takes at most, in pixels."""
 MARGIN, HEAD = 20, 84
-TIME, SOURCE, TYPE, TASK, SAID = 13, 9, 27, 30, 62
+TIME, SOURCE, TYPE, TASK, SAID = 13, 9, 28, 30, 76
 """Width of the columns, in characters."""
 TWICE = frozenset({"task.blocked", "task.completed", "task.failed"})
 """Told twice, as the state and with what it is about (a question, a result, an error): one row."""

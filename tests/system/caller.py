@@ -160,13 +160,14 @@ class Caller:
 
     def begin(
         self, path: str, interface: str | None, member: str, signature: str = "", *body: BusValue,
-        interactive: bool = False, timeout: float = ANSWER_TIMEOUT, destination: str = BUS_NAME,
+        interactive: bool = False, timeout: float = ANSWER_TIMEOUT, destination: str = BUS_NAME, keep: bool = False,
     ) -> int:  # fmt: skip
-        """Send a call; the number to ask for its answer with."""
+        """Send a call; the number to ask for its answer with. `keep`: hold its descriptors instead of reading them."""
         values: list[JsonValue] = [as_json(value) for value in body]
         call: JsonObject = {
             "path": path, "interface": interface, "member": member, "signature": signature, "body": values,
             "interactive": interactive, "timeout": timeout, "destination": destination,
+            "keep": keep,
         }  # fmt: skip
         return self._send({"call": call})
 

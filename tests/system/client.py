@@ -3,7 +3,7 @@
 `python3 -m tests.system.client`, one JSON object a line. `caller.Caller` is its other side. Requests:
 
     {"id": 1, "call": {"destination", "path", "interface", "member", "signature", "body",
-              "interactive", "timeout"}}
+              "interactive", "timeout"}}           "keep": true holds the answer's descriptors unread
     {"id": 2, "agent": true}                               become the authentication agent of this process
     {"id": 3, "dialog": {"cookie": "…", "password": "…"}}  answer a dialog; the password null dismisses it
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue
 
 VARIANT = "$variant"
+kept: list[int] = []
+"""Descriptors that are held to the end."""
 
 
 def from_json(value: JsonValue) -> BusValue:
@@ -111,6 +113,10 @@ async def pass_on(bus: SystemBus, number: JsonValue, wanted: JsonObject) -> None
     except BusCallError as error:
         data = str(error.body[1]) if len(error.body) > 1 else ""
         tell({"id": number, "error": error.name, "message": error.message, "data": data})
+        return
+    if wanted.get("keep") is True:
+        kept.extend(answered.fds)
+        tell({"id": number, "body": [to_json(value) for value in answered.body], "contents": []})
         return
     contents: list[JsonValue] = [await asyncio.to_thread(read_all, fd) for fd in answered.fds]
     tell({"id": number, "body": [to_json(value) for value in answered.body], "contents": contents})
