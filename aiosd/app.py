@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import gc
 import logging
 import signal
 import socket
 import sys
+import threading
 from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -32,7 +34,7 @@ from aiosd.core.events import EventHub
 from aiosd.core.policies import PolicyStore
 from aiosd.core.registry import Registry
 from aiosd.core.settings import Settings
-from aiosd.ending import at_rest, end_within, stop_tasks
+from aiosd.ending import at_rest, end_at_once, end_within, stop_tasks
 from aiosd.journal import AuditJournal, Journal
 from aiosd.notify import ServiceManager
 from aiosd.rpc.limits import Allowance
@@ -309,7 +311,15 @@ async def _run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """The program `aiosd`. Exit status 0 when it was asked to stop."""
-    options = _options(sys.argv[1:])
+    faulthandler.enable()  # the watchdog's SIGABRT then tells in the journal where every thread was
+    threading.excepthook = lambda died: end_at_once(died.exc_value)
+    try:
+        _serve(_options(sys.argv[1:]))
+    except Exception as error:  # noqa: BLE001  whatever it was, its end must not hang
+        end_at_once(error)
+
+
+def _serve(options: argparse.Namespace) -> None:
     logs.set_up()
     try:
         asyncio.run(_run(options))

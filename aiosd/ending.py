@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 LATE = 75
 """Exit status when the end took too long (EX_TEMPFAIL): the service manager sees that something hung."""
+
+FAILED = 1
+"""Exit status after an error that nobody expected."""
 
 STOP_REASON = "daemon-stopped"
 
@@ -33,6 +37,17 @@ def end_within(seconds: float) -> None:
     timer = threading.Timer(seconds, leave)
     timer.daemon = True
     timer.start()
+
+
+def end_at_once(error: BaseException | None) -> None:
+    """Leave after an error that nobody expected, of the loop or of a thread: memory that ran out there, say.
+
+    An ordinary exit would wait for the store's threads, which nobody tells any more that it is over; and without its
+    writer the daemon would only be found dead by the watchdog.
+    """
+    with suppress(MemoryError):
+        _log.critical("The daemon ends: %s", error, exc_info=error)
+    os._exit(FAILED)
 
 
 async def stop_tasks(control: Control, supervision: Supervision, within: float) -> None:

@@ -8,106 +8,43 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import prerequisites
-from tests.rig import container, host, product
+from aiosd.client import CallError, Client, ProtocolError
+from tests.system.trouble import (
+    FINALS,
+    PATIENCE,
+    STATE,
+    STORAGE,
+    aiosctl,
+    becomes,
+    create,
+    eventually,
+    machine,
+    scopes,
+    serves,
+    task,
+    well_afterwards,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from subprocess import CompletedProcess
+    from collections.abc import Iterator
 
-    from aiosd.model.jsontext import JsonObject
     from tests.rig.container import Container
 
-STATE = "/var/lib/aiosd"
 DATABASE = f"{STATE}/aiosd.db"
-CAPABILITIES = "/run/aios/capabilities.d"
 MARKS = "/var/tmp/aiosd-marks"
 CONFIG = "/run/aios/aiosd.conf.d/50-test.conf"
 DROP_IN = "/run/systemd/system/aiosd.service.d"
-FINALS = ("completed", "failed", "canceled")
-STORAGE = 74
-"""aiosctl's exit status when the store cannot be written (EX_IOERR)."""
 LOAD_SECONDS = 12.0
-PATIENCE = 40.0
 
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Container]:
-    """A box that nobody else uses."""
-    try:
-        booted = container.Container.boot(f"faults-{os.getpid()}", bind={host.CHECKOUT: "/src"}, owned=True)
-    except host.Unavailable as error:
-        prerequisites.missing(str(error))
-    try:
-        product.deploy(booted)
-        booted.sh(f"mkdir -p -m 755 {CAPABILITIES} && cp /src/tests/system/capabilities.d/*.toml {CAPABILITIES}")
-        booted.run("systemctl", "reload", "aiosd.service")
-        yield booted
-    finally:
-        booted.stop()
-
-
-@pytest.fixture(autouse=True)
-def well_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever was done, the daemon serves and runs a task once the cause is gone."""
-    yield
-    box: Container = request.getfixturevalue("machine")
-    box.run("systemctl", "reset-failed", check=False)
-    eventually(lambda: aiosctl(box, "run", "test.sleep", "seconds=0", "--wait").returncode == 0, "a task runs")
-
-
-def eventually(check: Callable[[], bool], what: str, *, within: float = PATIENCE) -> None:
-    deadline = time.monotonic() + within
-    while not check():
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
-        time.sleep(0.1)
-
-
-def aiosctl(box: Container, *words: str, user: str = "root") -> CompletedProcess[str]:
-    return box.run("aiosctl", *words, user=user, check=False)
-
-
-def create(box: Container, *words: str, user: str = "root") -> str:
-    done = aiosctl(box, "run", *words, "--json", user=user)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return str(json.loads(done.stdout.splitlines()[0])["task_id"])
-
-
-def create_if_it_can(box: Container) -> None:
-    aiosctl(box, "run", "test.sleep", "seconds=0", "--wait")
-
-
-def task(box: Container, task_id: str) -> JsonObject:
-    done = aiosctl(box, "show", task_id, "--json")
-    if done.returncode:
-        return {}
-    shown: JsonObject = json.loads(done.stdout)
-    inner = shown.get("task", shown)
-    assert isinstance(inner, dict)
-    return inner
-
-
-def becomes(box: Container, task_id: str, status: str, *, within: float = PATIENCE) -> JsonObject:
-    eventually(lambda: task(box, task_id).get("status") == status, f"{task_id} is {status}", within=within)
-    return task(box, task_id)
-
-
-def serves(box: Container) -> None:
-    def well() -> bool:
-        done = aiosctl(box, "status", "--json")
-        return done.returncode == 0 and json.loads(done.stdout)["launcher"]["connected"]
-
-    eventually(well, "aiosd serves")
-
-
-def scopes(box: Container) -> list[str]:
-    shown = box.run("systemctl", "list-units", "--plain", "--no-legend", "aios-task-*.scope").stdout
-    return [line.split()[0] for line in shown.splitlines()]
+__all__ = ["machine", "well_afterwards"]
+"""Fixtures."""
 
 
 def sql(box: Container, statement: str) -> None:
@@ -115,6 +52,10 @@ def sql(box: Container, statement: str) -> None:
     box.run(
         "setpriv", "--reuid=aiosd", "--regid=aiosd", "--clear-groups", "python3", "-c", program, DATABASE, statement
     )
+
+
+def create_if_it_can(box: Container) -> None:
+    aiosctl(box, "run", "test.sleep", "seconds=0", "--wait")
 
 
 # -- killed at random ------------------------------------------------------------------------------------------------
@@ -349,6 +290,49 @@ def test_without_descriptors_it_lives_on(machine: Container) -> None:
     print(f"descriptors: {held} + 3, aiosctl run ended with {[one.returncode for one in done]}, tasks: {ends}")
     assert ends == ["completed"] * len(made)
     assert made
+
+
+def test_without_memory_nothing_hangs_and_nothing_is_lost(machine: Container) -> None:
+    """Not a byte more for the daemon while sixty callers want much of it: each is answered, refused or cut off.
+
+    It may die of that, as any program may; then it is started again, and the running task does not notice.
+    """
+    pid = machine.run("systemctl", "show", "--value", "--property=MainPID", "aiosd.service").stdout.strip()
+    running = create(machine, "test.sleep", "seconds=5")
+    becomes(machine, running, "working")
+    socket = f"/proc/{machine.leader.pid}/root/run/aios/aios.sock"
+    with Client(socket) as client:
+        client.call("aios/service.status")  # what speaks HTTP is there already
+    promised: list[str] = []
+    ends: Counter[str] = Counter()
+
+    def ask() -> None:
+        try:
+            with Client(socket, timeout=PATIENCE) as client:
+                for _ in range(4):
+                    made = client.create("test.sleep", {"seconds": 0}, metadata={"much": "x" * 50_000})
+                    promised.append(str(made["task_id"]))
+                    client.list(limit=100)
+            ends["answered"] += 1
+        except (OSError, CallError, ProtocolError) as error:
+            ends[type(error).__name__] += 1
+
+    machine.run("prlimit", f"--pid={pid}", f"--as={1 << 20}:", user="aiosd")
+    callers = [threading.Thread(target=ask) for _ in range(60)]
+    for one in callers:
+        one.start()
+    for one in callers:
+        one.join()
+    machine.run("prlimit", f"--pid={pid}", "--as=unlimited:", user="aiosd", check=False)
+    serves(machine)
+    restarts = machine.run("systemctl", "show", "--value", "--property=NRestarts", "aiosd.service").stdout.strip()
+    print(f"without memory: callers {dict(ends)}, {len(promised)} promised, restarts {restarts}")
+    assert "TimeoutError" not in ends, "a caller was left hanging"
+    assert becomes(machine, running, "completed")["attempt"] == 1
+    with Client(socket, timeout=PATIENCE) as client:
+        ended = {client.wait(task_id)["status"] for task_id in promised}
+    assert ended <= {"completed"}
+    assert aiosctl(machine, "state", "check").returncode == 0
 
 
 # -- told to stop ----------------------------------------------------------------------------------------------------
