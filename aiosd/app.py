@@ -26,6 +26,7 @@ from aiosd.bus.authority import BusPolkit
 from aiosd.bus.connection import SystemBus
 from aiosd.bus.door import BusDoor, NameTakenError
 from aiosd.bus.peers import Limits
+from aiosd.bus.places import BusPlaces
 from aiosd.bus.shutdown import ShutdownDelay
 from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
@@ -145,6 +146,7 @@ class Daemon:
             launcher=await stack.enter_async_context(LauncherClient(self._launcher_socket)),
             launcher_state=self._launcher_state,
             authority=PolkitAuthority(BusPolkit(bus)),
+            places=BusPlaces(bus),
             registry=self._registry,
             policies=self._policies,
             settings=self._settings,

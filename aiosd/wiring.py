@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aiosd.auth.decision import Authority
+    from aiosd.auth.places import Places
     from aiosd.core.artifacts import BlobStore
     from aiosd.core.audit_trail import AuditTrail
     from aiosd.core.events import EventHub
@@ -76,6 +77,7 @@ class Ground:
     launcher: LauncherClient
     launcher_state: Path
     authority: Authority
+    places: Places
     registry: Registry
     policies: PolicyStore
     settings: Settings
@@ -103,7 +105,7 @@ class Services:
     @cached_property
     def authorizer(self) -> Authorizer:
         """Asks the authority, and records what it answered."""
-        return Authorizer(self.ground.authority, record=self.ground.trail.answered)
+        return Authorizer(self.ground.authority, self.ground.places, record=self.ground.trail.answered)
 
     @cached_property
     def supervision(self) -> Supervision:

@@ -72,6 +72,8 @@ class ApprovalOperations:
         """Approve or reject. Who takes their own request back needs nobody's leave."""
         approval = await self._find(params.approval_id)
         action = ApprovalAction(params.action)
+        if action.approves:
+            await self._authorizer.require_person(caller, Action.APPROVE)
         if action.approves or approval.uid != caller.uid:
             await self._authorize(caller, approval)
         if action is ApprovalAction.APPROVE_FOR_SESSION:

@@ -15,7 +15,7 @@ from aiosd.auth.policy import Access
 from aiosd.core import changes, clock, views
 from aiosd.core.approving import POLKIT
 from aiosd.core.authentication import check_response, is_programs
-from aiosd.core.authorization import task_not_found
+from aiosd.core.authorization import refuse_own, task_not_found
 from aiosd.core.deferred import waits_for_polkit
 from aiosd.core.durable import write_durably
 from aiosd.core.operations import Reply
@@ -172,6 +172,7 @@ class AuthenticationOperations:
             raise task_not_found()
         refuse_final(task)
         if waits_for_polkit(task):
+            await self._authorizer.require_person(caller)
             if secret is not None and secret.word("type") != POLKIT:
                 raise AiosError(ErrorKind.INVALID_INPUT, f"this task asks for {POLKIT}", field="auth_response.type")
             return Reply(views.short(await self._deferred.authenticate(caller, task)))
@@ -181,6 +182,7 @@ class AuthenticationOperations:
         if secret is None:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is missing", field="auth_response")
         check_response(asked, secret)
+        await refuse_own(self._authorizer, self._database, caller, task.id)
         watch = self._supervision.of_task(task.id)
         if watch is not None:
             await watch.connected()  # one that is just taken up after a restart

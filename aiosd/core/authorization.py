@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.decision import Authority, Decision
+from aiosd.auth.places import PlaceError, run_of
 from aiosd.auth.policy import Access, Action, required_action
 from aiosd.core.prompts import Prompts
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.store import runs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from aiosd.auth.caller import Caller
+    from aiosd.auth.places import Places
     from aiosd.model.task import Task
+    from aiosd.store.database import Database
 
     Recorder = Callable[[Caller, Action, Decision, Mapping[str, str]], Awaitable[None]]
 
@@ -37,8 +41,12 @@ class Answer:
 class Authorizer:
     """Asks the authority, and says no in the error table's words."""
 
-    def __init__(self, authority: Authority, prompts: Prompts | None = None, *, record: Recorder | None = None) -> None:
-        """`authority`: polkit, or a stand-in of a test. `record`: puts its answers into the audit trail."""
+    def __init__(
+        self, authority: Authority, places: Places, prompts: Prompts | None = None, *, record: Recorder | None = None
+    ) -> None:
+        """`authority`: polkit, or a stand-in of a test. `places`: where callers run. `record`: puts the authority's
+        answers into the audit trail."""
+        self._places = places
         self._authority = authority
         self._record = record
         self._prompts = prompts or Prompts()
@@ -86,6 +94,24 @@ class Authorizer:
             await self._record(caller, action, answer.decision, details)
         return answer.decision
 
+    async def run_of(self, caller: Caller) -> str | None:
+        """The run in whose scope the caller's process is; None for one that is in no task.
+
+        Raises AiosError (PERMISSION_DENIED) when it cannot be told.
+        """
+        try:
+            return run_of(await self._places.unit_of(caller.subject))
+        except PlaceError as error:
+            detail = f"it cannot be told where this caller runs, which means no: {error}"
+            raise AiosError(ErrorKind.PERMISSION_DENIED, detail, reason="authority-unavailable") from None
+
+    async def require_person(self, caller: Caller, action: Action | None = None) -> None:
+        """Raise the refusal when the caller is a program that runs in a task: what it is asked for is a person's."""
+        if await self.run_of(caller) is not None:
+            data = {} if action is None else {"permission_required": action.value}
+            detail = "a program that runs in a task cannot consent or approve: that is for a person outside of it"
+            raise AiosError(ErrorKind.PERMISSION_DENIED, detail, reason="from-a-task", data=data)
+
     async def require(self, caller: Caller, action: Action | None, details: Mapping[str, str]) -> None:
         """Return when allowed; otherwise raise the refusal."""
         if action is None:
@@ -104,6 +130,17 @@ class Authorizer:
             if await self.decide(caller, action, details) is not Decision.ALLOWED:
                 raise task_not_found()
         return task
+
+
+async def refuse_own(authorizer: Authorizer, database: Database, caller: Caller, task_id: str) -> None:
+    """Raise PERMISSION_DENIED when the caller runs in that task itself: a program does not answer its own question."""
+    run_id = await authorizer.run_of(caller)
+    if run_id is None:
+        return
+    run = await database.read(lambda db: runs.get(db, run_id))
+    if run is None or run.task_id == task_id:
+        detail = "a program does not answer what it asked itself"
+        raise AiosError(ErrorKind.PERMISSION_DENIED, detail, reason="from-a-task", field="task_id")
 
 
 _REASONS = {

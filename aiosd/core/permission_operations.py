@@ -61,6 +61,7 @@ class PermissionOperations:
     async def request(self, caller: Caller, params: wire.PermissionRequest) -> Reply:
         """Have the person asked now for what they would be asked at the next use."""
         level = self._level(params.capability_id)
+        await self._authorizer.require_person(caller)
         await self._check(caller, params)
         await self._have_asked(caller, params.capability_id, level)
         if self._level(params.capability_id) != level:

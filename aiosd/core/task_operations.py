@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access, Action
 from aiosd.core import clock, tree, views
-from aiosd.core.authorization import task_not_found
+from aiosd.core.authorization import refuse_own, task_not_found
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import Settled
@@ -158,6 +158,7 @@ class TaskOperations:
     async def provide_input(self, caller: Caller, params: wire.TaskInput) -> Reply:
         """Answer a task's question."""
         task = await self._controlled(caller, params.task_id)
+        await refuse_own(self._authorizer, self._database, caller, task.id)
         return Reply(views.short(await self._control.provide_input(caller, task, params.input)))
 
     async def wait(self, caller: Caller, params: wire.TaskWait) -> Reply:

@@ -221,6 +221,39 @@ def test_a_rule_that_says_yes_to_everything_leaves_the_second_act(bare: Containe
     assert (task["status"], task["reason"]) == ("canceled", "approval-rejected")
 
 
+def test_a_program_asks_for_an_approval_and_cannot_give_it_itself(bare: Container, alice: Caller, bob: Caller) -> None:
+    """Also where polkit says yes to everything: the program that says yes runs as alice, and is not alice."""
+    bare.write(RULES, "polkit.addRule(function(action, subject) { return polkit.Result.YES; });\n")
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            task_id = alice.create("test.approves")
+            break
+        except Refused:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    while (task := alice.get(task_id))["phase"] != "waiting_approval":
+        assert time.monotonic() < deadline, task
+        time.sleep(0.1)
+    approval = approval_of(alice, task_id)
+    shown = json.loads(
+        bare.run("aiosctl", "rpc", "aios/approval.get", json.dumps({"approval_id": approval}), user="alice").stdout
+    )
+    assert (shown["kind"], shown["summary"], shown["risk_level"]) == (
+        "dangerous_command", "rm -rf build-cache", "high"
+    )  # fmt: skip
+    with connected(bare, "alice") as outside:
+        assert outside.finish(begin_respond(outside, approval, "approve")).body == ["approved"]
+    ended = alice.wait(task_id)
+    assert ended["status"] == "completed", ended
+    assert field_of(ended, "result", "heard") is True
+    told = field_of(ended, "result", "told")
+    assert isinstance(told, list)
+    assert [json.loads(str(one))["error"]["data"]["error_id"] for one in told] == ["AIOS-PERM-DENIED"] * 2
+    assert all("runs in a task" in str(one) for one in told), told
+    assert grants(alice) == []
+
+
 def test_a_changed_manifest_voids_an_approval(bare: Container, root: Caller) -> None:
     task_id = root.create(CRITICAL, {"name": "root"})
     approval = approval_of(root, task_id)

@@ -32,7 +32,7 @@ from aiosd.model.task import Task
 from aiosd.run.client import ControlChannel
 from aiosd.store import tasks
 from aiosd.store.database import Database
-from tests.unit.core.rig import Elsewhere
+from tests.unit.core.rig import Elsewhere, FakePlaces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ async def main(state: Path, secret_fd: int, control_fd: int) -> None:
         vault = await asyncio.to_thread(secrets.load, state)
         channel = ControlChannel(socket.socket(fileno=control_fd))
         supervision = OneRun(Watch("run-1", TASK, None, state, control=channel))
-        authorizer, registry = Authorizer(Everybody()), Registry(())
+        authorizer, registry = Authorizer(Everybody(), FakePlaces()), Registry(())
         consents = Consents(database, authorizer, PolicyStore(), settings)
         group = AuthenticationOperations(
             database, authorizer, vault, supervision,  # type: ignore[arg-type]  # all of it that is asked

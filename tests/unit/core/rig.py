@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.auth.caller import BusSubject, Caller
 from aiosd.auth.decision import Decision
+from aiosd.auth.places import PlaceError
 from aiosd.config import Config
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_trail import AuditTrail
@@ -117,6 +118,19 @@ class FakeAuthority:
 
 
 @dataclass
+class FakePlaces:
+    """Everybody is in a unit that is no task's, but who is named in `units`."""
+
+    units: dict[Subject, str] = field(default_factory=dict)
+    unknown: bool = False
+
+    async def unit_of(self, subject: Subject) -> str:
+        if self.unknown:
+            raise PlaceError("systemd does not answer")
+        return self.units.get(subject, "session-1.scope")
+
+
+@dataclass
 class Core:
     """Everything that a daemon has, doors excepted."""
 
@@ -133,6 +147,7 @@ class Core:
     manifests: Path
     policies: PolicyStore
     services: Services
+    places: FakePlaces
     events: list[Event] = field(default_factory=list)
 
     async def invoke(self, name: str, params: JsonObject, caller: Caller = USER) -> JsonObject:
@@ -239,13 +254,13 @@ async def daemon(
         await registry.load()
         policies = PolicyStore(root / "permission-policy.toml", root / "permission-policy.d", owner=os.getuid())
         await policies.load()
-        hub, authority = EventHub(), FakeAuthority()
+        hub, authority, places = EventHub(), FakeAuthority(), FakePlaces()
         database.on_commit(hub.publish)
         services = Services(
             Ground(
                 database=database, path=path, state=root, trail=trail, vault=Vault([bytes(KEY_BYTES)]),
                 launcher=launcher, launcher_state=launcher.state,
-                authority=authority, registry=registry, policies=policies, settings=settings, hub=hub,
+                authority=authority, places=places, registry=registry, policies=policies, settings=settings, hub=hub,
                 blobs=BlobStore(root / "blobs"), boot_id=boot,
                 pressure=Pressure(root / "no-pressure"), reload=registry.load,
             )
@@ -256,7 +271,7 @@ async def daemon(
             services.recoverer, services.holding, services.emergency, services.lapse
         )  # fmt: skip
         core = Core(database, launcher, authority, registry, settings, hub, supervision, scheduler, recoverer,
-                    services.manager, manifests, policies, services)  # fmt: skip
+                    services.manager, manifests, policies, services, places)  # fmt: skip
         hub.listen(core.events.extend)
         async with asyncio.TaskGroup() as group:
             await services.crew.recover()

@@ -65,7 +65,7 @@ async def authenticating(root: Path, launcher: FakeLauncher) -> AsyncIterator[tu
     async with daemon(root, launcher) as made:
         vault = await asyncio.to_thread(secrets.load, root)
         handover, expiry = Handover(made.database, vault, made.supervision), Expiry(made.database, made.supervision)
-        authorizer = Authorizer(made.authority)
+        authorizer = Authorizer(made.authority, made.places)
         consents = Consents(made.database, authorizer, made.policies, made.settings)
         deferred = Deferred(made.database, made.registry, consents, made.settings)
         group = AuthenticationOperations(made.database, authorizer, vault, made.supervision, handover, deferred)

@@ -34,8 +34,8 @@ async def hooked(root: Path, *, limit: int = 32) -> AsyncIterator[tuple[Core, li
     async with core(root, config=config, schedule=False) as made:
         woken: list[None] = []
         group = WebhookOperations(
-            made.database, Authorizer(made.authority), made.settings, await asyncio.to_thread(secrets.load, root),
-            lambda: woken.append(None),
+            made.database, Authorizer(made.authority, made.places), made.settings,
+            await asyncio.to_thread(secrets.load, root), lambda: woken.append(None),
         )  # fmt: skip
         others = {name: handler for name, handler in made.manager._handlers.items() if name not in group.handlers()}
 
