@@ -175,7 +175,14 @@ SESSION_ROWS = (
         (Argument("tasks", _tasks),),
         {"objective": Option("s", ("objective",))},
     ),
-    Member(SESSION, "GetPlan", "plan.get", whole, (), {"diffs": Option("b", ("diffs",))}),
+    Member(
+        SESSION,
+        "GetPlan",
+        "plan.get",
+        whole,
+        (),
+        {"diffs": Option("b", ("diffs",)), **_LIMIT, "cursor": Option("s", ("cursor",))},
+    ),
     Member(SESSION, "ProposeDiff", "plan.propose_diff", text("diff_id"), (_VERSION, _DIFF), _NO_OPTIONS),
     Member(
         SESSION,

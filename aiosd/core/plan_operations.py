@@ -141,7 +141,9 @@ class PlanOperations:
     async def get(self, caller: Caller, params: wire.PlanGet) -> Reply:
         """A session's plan."""
         session = await self._session(caller, Access.VIEW, params.session_id)
-        return Reply(await self._database.read(lambda db: plans.plan_view(db, session.id, diffs=params.diffs)))
+        after = 0 if params.cursor is None else int(params.cursor)
+        look = partial(plans.plan_view, session_id=session.id, diffs=params.diffs, limit=params.limit, after=after)
+        return Reply(await self._database.read(look))
 
     async def propose(self, caller: Caller, params: wire.PlanPropose) -> Reply:
         """Check a diff and keep it, without applying it."""
@@ -211,9 +213,10 @@ class PlanOperations:
             self._holding.expect(done.held)
         await self._control.stop(done.canceled)
         refusals = await self._holding.pause_programs(done.held)
-        view = await self._database.read(lambda db: plans.plan_view(db, params.session_id))
+        ended = [task.id for task in done.canceled]
+        view = await self._database.read(lambda db: plans.changed_view(db, params.session_id, ended))
         view["applied"] = {
-            "canceled": [task.id for task in done.canceled],
+            "canceled": [*ended],
             "paused": [task.id for task in done.held],
             "continued": [task.id for task in done.resumed],
             "created": [{"ref": ref, "task_id": task.id} for ref, task in done.created.items()],

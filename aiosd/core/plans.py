@@ -242,23 +242,39 @@ def diff_view(diff: StoredDiff) -> JsonObject:
     return view
 
 
-def plan_view(db: Executor, session_id: str, *, diffs: bool = False) -> dict[str, JsonValue]:
-    """The session's plan with its tasks as they are now. Raises PLAN_NOT_FOUND."""
+def plan_view(
+    db: Executor, session_id: str, *, diffs: bool = False, limit: int = MAX_SHOWN, after: int = 0
+) -> dict[str, JsonValue]:
+    """The session's plan with a page of its tasks as they are now. Raises PLAN_NOT_FOUND."""
     plan = plan_of(db, session_id)
+    view = _view(db, plan, plans.task_ids(db, plan.sequence, limit + 1, after), limit)
+    if diffs:
+        view["diffs"] = [diff_view(one) for one in plans.diffs(db, plan.sequence)]
+    return view
+
+
+def changed_view(db: Executor, session_id: str, canceled: Sequence[str]) -> dict[str, JsonValue]:
+    """The plan after a diff: its tasks that have not ended, and those that the diff has ended."""
+    plan = plan_of(db, session_id)
+    return _view(db, plan, plans.open_task_ids(db, plan, MAX_SHOWN + 1, canceled[:MAX_SHOWN]), MAX_SHOWN)
+
+
+def _view(db: Executor, plan: Plan, found: Sequence[tuple[str, int]], limit: int) -> dict[str, JsonValue]:
     rows: list[JsonValue] = []
-    found = plans.task_ids(db, plan.sequence, MAX_SHOWN + 1)
-    for task_id, version in found[:MAX_SHOWN]:
+    last = 0
+    for task_id, version in found[:limit]:
         task = tasks.get(db, task_id)
         if task is not None:
+            last = task.sequence
             rows.append({**_step(task), "version": version,
                          "depends_on": [other for other, _ in dependencies.of(db, task.sequence)]})  # fmt: skip
     view: dict[str, JsonValue] = {
         "id": plan.id, "plan_id": plan.id, "session_id": plan.session_id, "version": plan.version,
         "objective": plan.objective, "created_at": clock.rfc3339(plan.created_at),
-        "updated_at": clock.rfc3339(plan.updated_at), "tasks": rows, "has_more": len(found) > MAX_SHOWN,
+        "updated_at": clock.rfc3339(plan.updated_at), "tasks": rows, "has_more": len(found) > limit,
     }  # fmt: skip
-    if diffs:
-        view["diffs"] = [diff_view(one) for one in plans.diffs(db, plan.sequence)]
+    if len(found) > limit:
+        view["next_cursor"] = str(last)
     return view
 
 

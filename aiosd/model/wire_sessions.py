@@ -179,9 +179,11 @@ class PlanCreate(SessionRef):
 
 
 class PlanGet(SessionRef):
-    """`aios/plan.get`: the session's plan. `diffs`: also what was proposed and applied."""
+    """`aios/plan.get`: the session's plan, a page of its tasks. `diffs`: also what was proposed and applied."""
 
     diffs: bool = False
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+    cursor: Cursor | None = None
 
 
 class PlanPropose(SessionRef):

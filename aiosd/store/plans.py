@@ -9,7 +9,7 @@ from aiosd.model import jsontext
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from aiosd.model.jsontext import JsonObject
     from aiosd.store.tasks import Executor
@@ -77,12 +77,25 @@ def add_tasks(db: Executor, plan_sequence: int, task_sequences: Iterable[int], v
                    (plan_sequence, sequence, version))  # fmt: skip
 
 
-def task_ids(db: Executor, plan_sequence: int, limit: int) -> list[tuple[str, int]]:
-    """The plan's tasks with the version that each came with, oldest first, at most `limit`."""
+def task_ids(db: Executor, plan_sequence: int, limit: int, after: int = 0) -> list[tuple[str, int]]:
+    """The plan's tasks after the one of that sequence number, with the version that each came with, oldest first."""
     rows = db.execute(
         "SELECT tasks.id, plan_tasks.version FROM plan_tasks JOIN tasks ON tasks.seq = plan_tasks.task_seq"
-        " WHERE plan_tasks.plan_seq = ? ORDER BY plan_tasks.task_seq LIMIT ?",
-        (plan_sequence, limit),
+        " WHERE plan_tasks.plan_seq = ? AND plan_tasks.task_seq > ? ORDER BY plan_tasks.task_seq LIMIT ?",
+        (plan_sequence, after, limit),
+    )
+    return [(str(identifier), int(version)) for identifier, version in rows]
+
+
+def open_task_ids(db: Executor, plan: Plan, limit: int, also: Sequence[str] = ()) -> list[tuple[str, int]]:
+    """The same of those that have not ended, and of these others. Any number of ended ones costs nothing."""
+    marks = ", ".join("?" * len(also))
+    rows = db.execute(
+        "SELECT tasks.id, plan_tasks.version FROM (SELECT seq FROM tasks WHERE session_id = ? AND ended_at IS NULL"  # noqa: S608
+        f" UNION SELECT seq FROM tasks WHERE id IN ({marks})) AS chosen"
+        " CROSS JOIN plan_tasks ON plan_tasks.plan_seq = ? AND plan_tasks.task_seq = chosen.seq"
+        " CROSS JOIN tasks ON tasks.seq = chosen.seq ORDER BY chosen.seq LIMIT ?",
+        (plan.session_id, *also, plan.sequence, limit),
     )
     return [(str(identifier), int(version)) for identifier, version in rows]
 

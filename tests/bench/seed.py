@@ -30,12 +30,13 @@ COPIED = 5000
 BOOT = "0" * 32
 
 
-def _finished(transaction: Transaction, uid: int = 0) -> None:
+def finished(transaction: Transaction, uid: int = 0, session_id: str | None = None) -> None:
+    """One task, from its making to its end."""
     moment = clock.now()
     task = Task(
         id=new_id(Prefix.TASK), uid=uid, capability_id="bench.noop", title="Do nothing", level=Level.PUBLIC,
         status=Status.PENDING, phase=Phase.QUEUED, priority=Priority.NORMAL, created_at=moment, updated_at=moment,
-        creator={"uid": uid, "subject": ":1.1"}, retry_max=1, retry_delay_ms=1000,
+        creator={"uid": uid, "subject": ":1.1"}, retry_max=1, retry_delay_ms=1000, session_id=session_id,
     )  # fmt: skip
     stored = changes.record_new(transaction, task, source=Source.USER, actor=f"uid:{uid}", schema=None)
     run = run_states.assign(transaction, stored, BOOT).run
@@ -49,10 +50,10 @@ def _finished(transaction: Transaction, uid: int = 0) -> None:
 
 def _some(transaction: Transaction) -> None:
     for _ in range(TOGETHER):
-        _finished(transaction)
+        finished(transaction)
 
 
-def _copies(transaction: Transaction, count: int) -> None:
+def copies(transaction: Transaction, count: int) -> None:
     """So many more tasks like the last one: the row alone, which is all that a list reads."""
     columns = [str(row[1]) for row in transaction.execute("PRAGMA table_info(tasks)") if row[1] not in ("seq", "id")]
     names = ", ".join(columns)
@@ -67,9 +68,9 @@ def _copies(transaction: Transaction, count: int) -> None:
 async def fill(path: Path, count: int, *, uid: int) -> None:
     """A database with that many finished tasks of a user, quickly: the most are copies of one's row."""
     async with Database.open(path) as database:
-        await database.write(partial(_finished, uid=uid))
+        await database.write(partial(finished, uid=uid))
         for begin in range(1, count, COPIED):
-            await database.write(partial(_copies, count=min(COPIED, count - begin)))
+            await database.write(partial(copies, count=min(COPIED, count - begin)))
 
 
 async def main() -> None:
@@ -79,7 +80,7 @@ async def main() -> None:
         for _ in range(count // TOGETHER):
             await database.write(_some)
         for _ in range(count % TOGETHER):
-            await database.write(_finished)
+            await database.write(finished)
 
 
 if __name__ == "__main__":

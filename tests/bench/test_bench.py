@@ -25,6 +25,7 @@ ROWS = (
     "aios/task.list",
     "after its commit",
     "clients, in all",
+    "finished tasks in the session",
 )
 
 

@@ -333,6 +333,31 @@ def test_a_session_that_a_diff_empties_and_fills_is_not_idle_in_between(tmp_path
     play(scenario())
 
 
+def test_a_large_plan_is_shown_in_pages_and_a_change_of_it_by_what_is_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            first = await session(aios)
+            ids = await plan(aios, first, *({"title": f"{number}"} for number in range(7)))
+            await aios.invoke("task.cancel", {"task_id": ids["0"]})
+            about: JsonObject = {"session_id": first, "version": 1}
+            diff: JsonObject = {"cancel_tasks": [ids["1"]], "create_tasks": [{"title": "7"}]}
+            changed = await aios.invoke("plan.apply_diff", {**about, "diff": diff})
+            shown = [(row["title"], row["status"]) for row in rows(changed, "tasks")]
+            assert shown == [("1", "canceled"), *((f"{number}", "pending") for number in range(2, 8))]
+            found: list[object] = []
+            where: JsonObject = {}
+            while True:
+                page = await aios.invoke("plan.get", {"session_id": first, "limit": 3, **where})
+                found += [row["title"] for row in rows(page, "tasks")]
+                if not page["has_more"]:
+                    break
+                where = {"cursor": page["next_cursor"]}
+            assert found == [f"{number}" for number in range(8)]
+            assert "next_cursor" not in page
+
+    play(scenario())
+
+
 def test_the_plan_remembers_its_diffs(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:

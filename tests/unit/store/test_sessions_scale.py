@@ -65,6 +65,7 @@ def top(db: sqlite3.Connection) -> object:
 
 
 BOTH = (SessionStatus.ACTIVE, SessionStatus.CLOSED)
+PLAN = plans.Plan("plan-1", "ps-1", 1000, 1, "", 1, 1, sequence=1)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,8 @@ BOTH = (SessionStatus.ACTIVE, SessionStatus.CLOSED)
         (lambda db: journal.events_before(db, LAST, "ps-1", 50), 2500),
         (lambda db: plans.of_session(db, "ps-1"), 60),
         (lambda db: plans.task_ids(db, 1, 50), 1200),
+        (lambda db: plans.task_ids(db, 1, 50, after=500), 1200),
+        (lambda db: plans.open_task_ids(db, PLAN, 50, ["t1", "t2"]), 1500),
     ],
 )  # fmt: skip
 def test_it_costs_the_same_with_more_behind_it(
