@@ -43,6 +43,7 @@ from aiosd.core.session_operations import SessionOperations
 from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
+from aiosd.core.time_change import TimeChange
 from aiosd.core.webhook_operations import WebhookOperations
 from aiosd.core.worker_operations import WorkerOperations
 from aiosd.hooks.delivery import Deliverer
@@ -247,6 +248,13 @@ class Services:
             ),
         )
 
+    @cached_property
+    def time_change(self) -> TimeChange:
+        """Who waits for a time looks at the clock again when it was set, or the machine has slept."""
+        return TimeChange(
+            [self.scheduler.wake, self.supervision.look_again, self.expiry.look_again, self.lapse.look_again]
+        )
+
     def work(self) -> Sequence[Coroutine[None, None, None]]:
         """What runs for ever beside the doors; the scheduler's own loop begins after recovery."""
         return (
@@ -257,6 +265,7 @@ class Services:
             self.handover.run(),
             self.expiry.run(),
             self.lapse.run(),
+            self.time_change.run(),
             self.approval_answers.run(),
             self.retention.run(),
             self.ground.trail.run(self.ground.settings),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aiosd.auth.caller import Caller
     from aiosd.config import Config
     from aiosd.core.consent import Consent
+    from aiosd.core.delays import Delays
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.manifest import Capability
     from aiosd.model.task import Task
@@ -229,14 +230,15 @@ def refuse_start(transaction: Transaction, task: Task, why: str) -> Task:
     return run_states.end(transaction, task, verdict)
 
 
-def expire(transaction: Transaction, now: int) -> int | None:
-    """End what has waited too long, and withdraw what its task waits for no more; when to look again, in µs."""
-    following: list[int] = []
+def expire(transaction: Transaction, delays: Delays) -> float | None:
+    """End what has waited too long, and withdraw what its task waits for no more; when to look again, in seconds."""
+    following: dict[str, float] = {}
+    now = clock.now()
     for approval in approvals.pending(transaction):
         task = None if approval.task_id is None else tasks.get(transaction, approval.task_id)
         if task is None or task.status is not Status.AUTH_REQUIRED:
             approvals.settle(transaction, approval.id, ApprovalStatus.WITHDRAWN, now)
-        elif approval.expires_at <= now:
+        elif (left := delays.left(approval.id, approval.expires_at)) <= 0:
             _settle(transaction, approval, task, ApprovalStatus.EXPIRED, None)
             if approval.by_program:
                 program_approvals.conclude(transaction, task, program_approvals.EXPIRED, approved=False, by="system")
@@ -245,14 +247,17 @@ def expire(transaction: Transaction, now: int) -> int | None:
             changes.emit(transaction, task, Kind.TIMELINE, "approval.expired", shown, source=Source.SYSTEM)
             _time_out(transaction, task, "nobody approved it in time")
         else:
-            following.append(approval.expires_at)
+            following[approval.id] = left
     for task in tasks.in_status(transaction, [Status.AUTH_REQUIRED]):
         at = _polkit_expiry(task)
-        if at is not None and at <= now:
+        if at is None:
+            continue
+        if (left := delays.left(task.id, at)) <= 0:
             _time_out(transaction, task, "nobody authenticated for it in time")
-        elif at is not None:
-            following.append(at)
-    return min(following, default=None)
+        else:
+            following[task.id] = left
+    delays.forget_all_but(following)
+    return min(following.values(), default=None)
 
 
 def _polkit_expiry(task: Task) -> int | None:

@@ -27,6 +27,11 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def monotonic() -> float:
+    """Seconds of the clock that stands still while the machine sleeps; the event loop's timers go by it."""
+    return time.monotonic()
+
+
 def boot_id() -> str:
     """The kernel's id of this boot (random(4))."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()

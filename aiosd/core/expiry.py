@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core import clock, run_states
 from aiosd.core.authentication import is_programs
+from aiosd.core.delays import Delays
 from aiosd.core.outcome import failure
 from aiosd.errors import ErrorKind
 from aiosd.model.status import Reason, Status
@@ -45,7 +46,8 @@ class Expiry:
         self._database = database
         self._supervision = supervision
         self._wakeup = asyncio.Event()
-        self._at: dict[tuple[str, str], float] = {}
+        self._delays = Delays()
+        self._next_at: float | None = None
 
     def heard(self, events: Sequence[Event]) -> None:
         """An event listener."""
@@ -63,27 +65,33 @@ class Expiry:
                 self._wakeup.set()
                 await asyncio.sleep(STORE_RETRY)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next()):
+                async with asyncio.timeout_at(self._next_at):
                     await self._wakeup.wait()
 
-    def _next(self) -> float | None:
-        """When to look again, on the loop's clock."""
-        if not self._at:
-            return None
-        return asyncio.get_running_loop().time() + max(0.0, min(self._at.values()) - clock.boottime())
+    @property
+    def limited(self) -> int:
+        """How many questions have a limit that was noted."""
+        return len(self._delays)
+
+    def look_again(self) -> None:
+        """The clock was set, or the machine has slept."""
+        self._wakeup.set()
 
     async def _look(self) -> None:
-        """Note the limits of the tasks that wait now, and end those whose time is over."""
+        """End the tasks whose time is over, and note when the next one's is."""
         waiting = await self._database.read(lambda db: tasks.in_status(db, _WAITING))
-        noted = {(task.id, moment): task for task in waiting if (moment := expires_at(task)) is not None}
-        now, boot = clock.now(), clock.boottime()
-        self._at = {
-            key: self._at.get(key, boot + (clock.parse_rfc3339(key[1]) - now) / clock.MICROSECONDS) for key in noted
-        }
-        for key, task in noted.items():
-            if self._at[key] <= boot:
-                await self._end(task, key[1])
-                del self._at[key]
+        limited = [(task, moment) for task in waiting if (moment := expires_at(task)) is not None]
+        self._delays.forget_all_but({task.id for task, _ in limited})
+        following = []
+        for task, moment in limited:
+            left = self._delays.left(task.id, clock.parse_rfc3339(moment))
+            if left > 0:
+                following.append(left)
+            else:
+                await self._end(task, moment)
+        self._next_at = None
+        if following:
+            self._next_at = asyncio.get_running_loop().time() + min(following)
 
     async def _end(self, task: Task, moment: str) -> None:
         ended = await self._database.write(lambda tx: _expire(tx, task.id, moment))

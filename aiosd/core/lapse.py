@@ -9,7 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from aiosd.core import approving, clock
+from aiosd.core import approving
+from aiosd.core.delays import Delays
 from aiosd.model.status import Status
 from aiosd.store.database import StoreError
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from aiosd.model.event import Event
     from aiosd.store.database import Database
 
-LONGEST = 600.0
-"""Seconds between two looks at most: the wall clock, by which expiry goes, can be set."""
 AFTER_ERROR = 1.0
 
 _log = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ class Lapse:
         """Looks at nothing before `run`."""
         self._database = database
         self._wakeup = asyncio.Event()
+        self._delays = Delays()
 
     def heard(self, events: Sequence[Event]) -> None:
         """An event listener: somebody began, or ceased, to wait."""
@@ -44,7 +44,7 @@ class Lapse:
         """For ever."""
         while True:
             self._wakeup.clear()
-            delay = AFTER_ERROR
+            delay: float | None = AFTER_ERROR
             try:
                 delay = await self._look()
             except StoreError:
@@ -55,8 +55,14 @@ class Lapse:
             except TimeoutError:
                 continue
 
-    async def _look(self) -> float:
-        following = await self._database.write(lambda tx: approving.expire(tx, clock.now()))
-        if following is None:
-            return LONGEST
-        return min(LONGEST, max(0.0, (following - clock.now()) / clock.MICROSECONDS))
+    @property
+    def limited(self) -> int:
+        """How many that wait have a limit that was noted."""
+        return len(self._delays)
+
+    def look_again(self) -> None:
+        """The clock was set, or the machine has slept."""
+        self._wakeup.set()
+
+    async def _look(self) -> float | None:
+        return await self._database.write(lambda tx: approving.expire(tx, self._delays))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core import approving, clock, run_states
 from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
+from aiosd.core.delays import Delays
 from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
 from aiosd.errors import AiosError
@@ -59,6 +60,7 @@ class Scheduler:
         self._pressure = Pressure() if pressure is None else pressure
         self._wakeup = asyncio.Event()
         self._waiting: dict[str, str] = {}
+        self._delays = Delays()
         self._next_at: int | None = None
         self._full = False
         self.draining = False
@@ -167,10 +169,12 @@ class Scheduler:
         rows = candidates.waiting(db)
         # Who is stopped takes no place from others.
         stopped = {one.id: WaitReason.EMERGENCY_STOP for one in rows if self._settings.stops.covers(one.uid)}
+        self._delays.forget_all_but({one.id for one in rows})
         pending = [
             Candidate(
                 id=one.id, sequence=one.sequence, priority=one.priority, capability_id=one.capability_id,
-                concurrency=self._concurrency(one.capability_id), not_before=one.not_before, retry_at=one.retry_at,
+                concurrency=self._concurrency(one.capability_id), not_before=one.not_before,
+                retry_at=None if one.retry_at is None else self._delays.now_as(one.id, one.retry_at),
                 dependencies=tuple(
                     Dependency(other, Status(status)) for other, status in depends.get(one.sequence, ())
                 ),

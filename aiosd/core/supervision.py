@@ -91,6 +91,11 @@ class Supervision:
         """The live run of a task."""
         return self.watches.get(task_id)
 
+    def look_again(self) -> None:
+        """The clock was set, or the machine has slept."""
+        for watch in self.watches.values():
+            watch.wake.set()
+
     def launch(self, launch: Launch) -> None:
         """Start an admitted task."""
         watch = self._watch(launch.run, self._registry.find(launch.task.capability_id))

@@ -1,4 +1,4 @@
-"""The daemon's own memory has an end (`MemoryMax=` of its unit): it is killed and comes back, and tasks do not notice."""
+"""The daemon's own memory has an end (`MemoryMax=`): it is killed and comes back, and tasks do not notice."""
 
 from __future__ import annotations
 

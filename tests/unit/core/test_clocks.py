@@ -1,0 +1,249 @@
+"""The clock is set, and the machine sleeps: what is a delay stays one, and what is a moment comes when it is that time.
+
+With clocks of the test's own: `Machine` moves them as the kernel would. Its event loop knows nothing of it, as it does
+not on a machine that sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.core import clock
+from aiosd.core.delays import Delays
+from aiosd.core.time_change import TOLERANCE, TimeChange
+from tests.unit.core.rig import OPEN, Config, Core, core, eventually, manifest, play
+from tests.unit.core.test_approval import waiting
+from tests.unit.core.test_consent import HIGH, MUTE, installed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aiosd.model.jsontext import JsonObject
+    from tests.unit.core.fakelauncher import FakeRun
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+CAPABILITY = "test.clock.run"
+RETRIED = 'idempotent = true\n[retry]\nmax_attempts = 2\ndelay = "1h"\n' + OPEN
+JUMPS = pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
+
+
+class Machine:
+    """Its three clocks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As they are, from now on."""
+        self.changes: list[TimeChange] = []
+        self._set = self._slept = 0.0
+        now, boottime = clock.now, clock.boottime
+        monkeypatch.setattr(clock, "now", lambda: now() + round((self._set + self._slept) * clock.MICROSECONDS))
+        monkeypatch.setattr(clock, "boottime", lambda: boottime() + self._slept)
+
+    def _noticed(self) -> None:
+        for change in self.changes:
+            change.look()
+
+    def set_clock(self, seconds: float) -> None:
+        """Somebody sets the wall clock by so much."""
+        self._set += seconds
+        self._noticed()
+
+    def sleep(self, seconds: float) -> None:
+        """The machine is suspended for so long; its wall clock is right again when it wakes."""
+        self._slept += seconds
+        self._noticed()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@asynccontextmanager
+async def living(root: Path, machine: Machine, config: Config | None = None) -> AsyncIterator[Core]:
+    """A daemon on that machine. Its safety scan is far away: what happens is for the change of the clocks."""
+    async with core(root, config=config or Config(schedule_interval=3600.0)) as aios:
+        machine.changes = [aios.services.time_change]
+        expiring = asyncio.create_task(aios.services.expiry.run())
+        try:
+            yield aios
+        finally:
+            machine.changes = []
+            expiring.cancel()
+            await asyncio.gather(expiring, return_exceptions=True)
+
+
+async def still(aios: Core, task: str, state: str) -> None:
+    """It is as it was, also after everybody has looked again: one that nothing holds has come and gone meanwhile."""
+    other = await aios.ended(await aios.create())
+    assert other.status == "completed"
+    found = await aios.task(task)
+    assert state in (found.status, found.phase)
+
+
+async def waits(run: FakeRun) -> None:
+    await run.go()
+    await run.hear("cancel")
+    run.end(0, stopped_by="cancel")
+
+
+async def fails(run: FakeRun) -> None:
+    await run.go()
+    run.end(3)
+
+
+@JUMPS
+def test_a_retry_comes_after_its_delay(jump: float, machine: Machine, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, RETRIED))
+            task = await aios.create(CAPABILITY)
+            aios.launcher.programs[task] = fails
+            await aios.until(task, "retry_wait")
+            await eventually(lambda: aios.scheduler.waiting_for(task) == "retry-delay")
+            machine.set_clock(jump)
+            await still(aios, task, "retry_wait")
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, "retry_wait")
+            machine.sleep(2 * MINUTE)
+            assert (await aios.ended(task)).attempt == 2
+
+    play(scenario())
+
+
+@JUMPS
+def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, OPEN))
+            task = await aios.create(CAPABILITY, timeout_ms=int(HOUR * 1000))
+            aios.launcher.programs[task] = waits
+            await aios.until(task, "running")
+            await eventually(lambda: aios.supervision.watches[task].deadline_at is not None)
+            machine.set_clock(jump)
+            await still(aios, task, "running")
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, "running")
+            machine.sleep(2 * MINUTE)
+            ended = await aios.ended(task)
+            assert (ended.status, ended.reason) == ("failed", "timeout")
+
+    play(scenario())
+
+
+LIMIT = int(HOUR * 1000)
+QUESTIONS: dict[str, tuple[JsonObject, str, str]] = {
+    "input": ({"prompt": "?", "timeout_ms": LIMIT}, "input_required", "input-timeout"),
+    "auth": (
+        {"kind": "auth", "auth_request": {"type": "api_key", "provider": "x", "timeout_ms": LIMIT}},
+        "auth_required", "auth-timeout",
+    ),
+}  # fmt: skip
+
+
+@JUMPS
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_program_waits_as_long_as_it_said(kind: str, jump: float, machine: Machine, tmp_path: Path) -> None:
+    question, state, reason = QUESTIONS[kind]
+
+    async def asks(run: FakeRun) -> None:
+        await run.go()
+        run.say("task_interaction", {"interaction": 1, **question})
+        await run.hear("cancel")
+        run.end(0, stopped_by="cancel")
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, OPEN))
+            task = await aios.create(CAPABILITY)
+            aios.launcher.programs[task] = asks
+            await aios.until(task, state)
+            await eventually(lambda: aios.services.expiry.limited == 1)
+            machine.set_clock(jump)
+            await still(aios, task, state)
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, state)
+            machine.sleep(2 * MINUTE)
+            ended = await aios.ended(task)
+            assert (ended.status, ended.reason) == ("failed", reason)
+
+    play(scenario())
+
+
+@JUMPS
+@pytest.mark.parametrize("kind", ["consent", "approval"])
+def test_a_person_has_as_long_as_was_said(kind: str, jump: float, machine: Machine, tmp_path: Path) -> None:
+    config = Config(schedule_interval=3600.0, auth_timeout=HOUR, approval_timeout=HOUR)
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine, config) as aios:
+            if kind == "consent":
+                await installed(aios)
+                task = await aios.create(HIGH, MUTE)
+            else:
+                task, _ = await waiting(aios)
+            await aios.until(task, "auth_required")
+            await eventually(lambda: aios.services.lapse.limited == 1)
+            machine.set_clock(jump)
+            await still(aios, task, "auth_required")
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, "auth_required")
+            machine.sleep(2 * MINUTE)
+            ended = await aios.ended(task)
+            assert (ended.status, ended.reason) == ("failed", "auth-timeout")
+
+    play(scenario())
+
+
+def test_not_before_is_a_moment_whoever_sets_the_clock(machine: Machine, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            task = await aios.create(not_before=clock.now() + int(HOUR) * clock.MICROSECONDS)
+            await eventually(lambda: aios.scheduler.waiting_for(task) == "not-before")
+            machine.set_clock(-DAY)
+            machine.sleep(2 * HOUR)
+            await still(aios, task, "waiting")
+            machine.set_clock(DAY)
+            assert (await aios.ended(task)).status == "completed"
+
+    play(scenario())
+
+
+def test_a_sleep_that_lasts_longer_than_not_before(machine: Machine, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            task = await aios.create(not_before=clock.now() + int(HOUR) * clock.MICROSECONDS)
+            await eventually(lambda: aios.scheduler.waiting_for(task) == "not-before")
+            machine.sleep(2 * HOUR)
+            assert (await aios.ended(task)).status == "completed"
+
+    play(scenario())
+
+
+def test_a_clock_that_is_steered_is_left_alone_until_it_is_far_off(machine: Machine) -> None:
+    told: list[None] = []
+    change = TimeChange([lambda: told.append(None)])
+    for _ in range(3):
+        machine.set_clock(0.3 * TOLERANCE)
+        change.look()
+        assert not told
+    machine.set_clock(0.3 * TOLERANCE)
+    change.look()
+    assert len(told) == 1
+    change.look()
+    assert len(told) == 1
+
+
+def test_a_delay_is_forgotten_with_who_waited(machine: Machine) -> None:
+    delays = Delays()
+    moment = clock.now() + 10 * clock.MICROSECONDS
+    assert delays.left("a", moment) == pytest.approx(10, abs=1)
+    machine.set_clock(DAY)
+    assert delays.left("a", moment) == pytest.approx(10, abs=1)
+    assert delays.now_as("a", moment) == pytest.approx(clock.now() + 10 * clock.MICROSECONDS, abs=1_000_000)
+    delays.forget_all_but(["b"])
+    assert delays.left("a", moment) < 0
