@@ -112,7 +112,8 @@ def _sentence(entry: AuditEntry) -> str:
     values = {name: value for name, value in entry.details.items() if isinstance(value, str | int)}
     known = _Known({**values, "task": entry.task_id or "", "actor": entry.actor, "uid": entry.uid})
     text = SENTENCES.get(entry.kind, entry.kind + " by {actor}").format_map(known)
-    return "".join(char if char.isprintable() else " " for char in text)[:512]
+    text = text[:512]
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 
 
 class _Known(dict[str, object]):

@@ -50,6 +50,8 @@ DBUS_PATH = "/org/freedesktop/DBus"
 DISCONNECTED = "org.freedesktop.DBus.Error.Disconnected"
 NO_REPLY = "org.freedesktop.DBus.Error.NoReply"
 _DO_NOT_QUEUE = 4
+_NO_REPLY_EXPECTED = MessageFlag.NO_REPLY_EXPECTED.value
+_INTERACTIVE = MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION.value
 _PRIMARY_OWNER = (1, 4)
 
 _log = logging.getLogger(__name__)
@@ -342,8 +344,8 @@ class SystemBus:
             signature=message.signature,
             body=tuple(message.body),
             serial=message.serial,
-            expects_reply=not message.flags & MessageFlag.NO_REPLY_EXPECTED,
-            interactive=bool(message.flags & MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION),
+            expects_reply=not message.flags.value & _NO_REPLY_EXPECTED,
+            interactive=bool(message.flags.value & _INTERACTIVE),
             _fds=fds,
         )
         if self._handler is None:

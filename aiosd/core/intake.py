@@ -15,7 +15,7 @@ from aiosd.core import run_events
 from aiosd.core.approving import Waits
 from aiosd.core.artifacts import BlobError, blobs_of
 from aiosd.core.durable import write_durably
-from aiosd.core.reading import log_growth
+from aiosd.core.reading import log_growth, log_sizes
 from aiosd.core.run_events import WITHOUT_EFFECT, Batch
 from aiosd.run import records
 from aiosd.run.eventfile import LINE_MAX
@@ -24,12 +24,13 @@ from aiosd.store import artifacts, runs, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from aiosd.core.artifacts import BlobStore
     from aiosd.core.settings import Settings
     from aiosd.core.watch import Watch
     from aiosd.model.task import Run
-    from aiosd.run.records import RunEvent
+    from aiosd.run.records import ExitRecord, RunEvent
     from aiosd.store.database import Database
 
 BATCH_BYTES = 2 * LINE_MAX
@@ -57,20 +58,40 @@ class Intake:
 
     async def drain(self, watch: Watch) -> None:
         """Apply everything that the run has written so far. Raises OSError when it cannot be read."""
-        while True:
-            begin = watch.offset
-            events, end = await asyncio.to_thread(records.read_events, watch.directory / "events", begin, BATCH_BYTES)
-            if end == begin:
-                break
-            await self._apply(watch, events, end)
-            watch.offset = end
-            watch.spoken = watch.spoken or any(event.type not in _SHIMS for event in events)
-            for event in events:
-                if event.type in _ANSWERS:
-                    watch.answered(event.payload)
-            if end - begin < BATCH_BYTES - LINE_MAX:
-                break  # that was all: what is appended from now on is told by another poke
+        more = True
+        while more:
+            found = await asyncio.to_thread(records.read_events, watch.directory / "events", watch.offset, BATCH_BYTES)
+            more = await self._take(watch, *found)
         await self.tell_log_growth(watch)
+
+    async def drain_ended(self, watch: Watch) -> ExitRecord | None:
+        """As `drain`, of a run that has ended; its exit record, None when there is none.
+
+        Raises OSError, and RecordError when the record is damaged, after the rest was applied.
+        """
+        events, end, record = await asyncio.to_thread(_rest, watch.directory, watch.offset)
+        if await self._take(watch, events, end):
+            await self.drain(watch)
+        if isinstance(record, Exception):
+            raise record
+        if record is not None:
+            watch.log_sizes = log_sizes(record)
+        await self.tell_log_growth(watch)
+        return record
+
+    async def _take(self, watch: Watch, events: Sequence[RunEvent], end: int) -> bool:
+        """Take in what was read from `watch.offset` to `end`; whether there may be more already."""
+        begin = watch.offset
+        if end == begin:
+            return False
+        await self._apply(watch, events, end)
+        watch.offset = end
+        watch.spoken = watch.spoken or any(event.type not in _SHIMS for event in events)
+        for event in events:
+            if event.type in _ANSWERS:
+                watch.answered(event.payload)
+        # Otherwise that was all: what is appended from now on is told by another poke.
+        return end - begin >= BATCH_BYTES - LINE_MAX
 
     async def _apply(self, watch: Watch, events: Sequence[RunEvent], end: int) -> None:
         if all(event.type in WITHOUT_EFFECT for event in events):
@@ -112,6 +133,17 @@ class Intake:
                 except (OSError, BlobError) as error:
                     refused[sha256] = f"could not be kept: {error}"
         return refused
+
+
+def _rest(
+    directory: Path, offset: int
+) -> tuple[list[RunEvent], int, ExitRecord | OSError | records.RecordError | None]:
+    """Events and exit record of a run that has ended, in one turn of a thread."""
+    events, end = records.read_events(directory / "events", offset, BATCH_BYTES)
+    try:
+        return events, end, records.read_exit(directory / "exit")
+    except (OSError, records.RecordError) as error:
+        return events, end, error
 
 
 def _usage(db: tasks.Executor, task_id: str) -> tuple[int, int]:

@@ -17,14 +17,14 @@ from aiosd.core.context import Gate
 from aiosd.core.durable import write_durably
 from aiosd.core.intake import Intake
 from aiosd.core.outcome import Ending
-from aiosd.core.reading import ending_of, log_sizes, record_view, sizes_on_disk
+from aiosd.core.reading import ending_of, record_view, sizes_on_disk
 from aiosd.core.recovery_plan import Aftermath, aftermath
 from aiosd.core.start_request import start_request
 from aiosd.core.watch import STOP_MARGIN, Watch, held
 from aiosd.model.status import Reason, Status
 from aiosd.model.task import RunState
 from aiosd.run import records
-from aiosd.run.client import LauncherError, LauncherErrorCode, wait_pidfd
+from aiosd.run.client import LauncherError, LauncherErrorCode, on_death
 from aiosd.run.layout import RunPaths
 
 if TYPE_CHECKING:
@@ -256,12 +256,11 @@ class Supervision:
         watch.expect_first_frame(clock.boottime(), self._settings.current.stream_first_frame_timeout)
         async with asyncio.TaskGroup() as group:
             news = group.create_task(self._listen(watch, control))
-            death = group.create_task(self._await_death(watch, pidfd))
             try:
-                await self._follow(watch, fresh=fresh)
+                with on_death(pidfd, lambda: _over(watch)):
+                    await self._follow(watch, fresh=fresh)
             finally:
                 news.cancel()
-                death.cancel()
 
     async def _listen(self, watch: Watch, control: ControlChannel) -> None:
         while (message := await control.receive()) is not None:
@@ -274,20 +273,14 @@ class Supervision:
                 watch.gone = True
             watch.wake.set()
 
-    async def _await_death(self, watch: Watch, pidfd: int) -> None:
-        await wait_pidfd(pidfd)
-        watch.gone = True
-        watch.wake.set()
-
     async def _follow(self, watch: Watch, *, fresh: bool = False) -> None:
         """Apply what the run writes until it is over, then take its result. `fresh`: it will tell when it writes."""
         while True:
             watch.wake.clear()
-            over = watch.gone  # looked at before the files are: what came before the end is then read
-            if over or not fresh:
-                await self._intake.drain(watch)
-            if over:
+            if watch.gone:  # looked at before the files are: what came before the end is then read
                 break
+            if not fresh:
+                await self._intake.drain(watch)
             fresh = False
             await self._act_on_time(watch)
             with suppress(TimeoutError):
@@ -363,15 +356,13 @@ class Supervision:
 
     async def _conclude(self, watch: Watch) -> None:
         try:
-            record = await asyncio.to_thread(records.read_exit, watch.directory / "exit")
+            record = await self._intake.drain_ended(watch)
         except (records.RecordError, OSError) as error:
-            await self._lost(watch, Reason.LOST, f"the exit record cannot be read: {error}")
+            await self._lost(watch, Reason.LOST, f"what the run left cannot be read: {error}")
             return
         if record is None:
             await self._lost(watch, Reason.SUPERVISOR_DIED, "the run's supervisor died")
             return
-        watch.log_sizes = log_sizes(record)
-        await self._intake.tell_log_growth(watch)
         ending = ending_of(record, timed_out=watch.timed_out, silent_for=watch.silent_for)
         await self._finish(watch, ending, record_view(record))
 
@@ -397,3 +388,8 @@ class Supervision:
     ) -> None:
         finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, after)
         await self._store(lambda tx: run_states.finish(tx, finish))
+
+
+def _over(watch: Watch) -> None:
+    watch.gone = True
+    watch.wake.set()

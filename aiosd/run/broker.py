@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.bus.message import BusCallError
+from aiosd.model.ids import Prefix, is_id
 from aiosd.run import notify
 from aiosd.run.forkclient import ForkError
 from aiosd.run.identity import is_dynamic
@@ -238,10 +239,8 @@ class Broker:
 
     def _run(self, body: JsonObject) -> str:
         run = text_of(body, "run")
-        try:
-            self._runs.paths(run)
-        except ValueError as error:
-            raise Refusal(RefusalCode.BAD_REQUEST, f"run: {error}") from None
+        if not is_id(run, Prefix.RUN):
+            raise Refusal(RefusalCode.BAD_REQUEST, "run: not the id of a run")
         return run
 
     async def _hello(self, body: JsonObject) -> Answer:
@@ -354,7 +353,8 @@ class Broker:
 
 def _cgroup_of(pid: int) -> str:
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+        with open(f"/proc/{pid}/cgroup", "rb", buffering=0) as file:
+            lines = file.readall().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
     return next((line[3:] for line in lines if line.startswith("0::")), "")

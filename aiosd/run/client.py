@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from aiosd.run.protocol import Op
 from aiosd.run.versions import LAUNCHER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -78,7 +79,7 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A run at its gate. `control` and `pidfd` are the receiver's: `ControlChannel(run.control)`, `wait_pidfd`."""
+    """A run at its gate. `control` and `pidfd` are the receiver's: `ControlChannel(run.control)`, `on_death`."""
 
     run: str
     pid: int
@@ -122,13 +123,18 @@ class Hello:
     systemd_version: str
 
 
-async def wait_pidfd(pidfd: int) -> None:
-    """Until the process is gone. Does not close the descriptor."""
+@contextmanager
+def on_death(pidfd: int, call: Callable[[], None]) -> Iterator[None]:
+    """Call once when the process is gone, if that is before the block is left. Does not close the descriptor."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(pidfd, lambda: None if ended.done() else ended.set_result(None))
+
+    def told() -> None:
+        loop.remove_reader(pidfd)
+        call()
+
+    loop.add_reader(pidfd, told)
     try:
-        await ended
+        yield
     finally:
         loop.remove_reader(pidfd)
 

@@ -34,8 +34,17 @@ class RunPaths:
         """`run`: a run id. Raises ValueError when it is not one: it becomes part of a path."""
         if not is_id(run, Prefix.RUN):
             raise ValueError("not the id of a run")
-        self.directory = state / "runs" / run
-        self.scratch = state / "scratch" / run
+        self._run, self._state = run, state
+
+    @property
+    def directory(self) -> Path:
+        """What aiosd reads."""
+        return self._state / "runs" / self._run
+
+    @property
+    def scratch(self) -> Path:
+        """The program's own; the place of it, where the program has a file system there."""
+        return self._state / "scratch" / self._run
 
     @property
     def stdout(self) -> Path:

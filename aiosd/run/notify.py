@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 
 _FIRST = 3
 
 
 def notify(message: str, fds: tuple[int, ...] = ()) -> None:
-    """Tell the manager; nothing happens without one. Never blocks for long: it is a datagram."""
+    """Tell the manager; nothing happens without one. Never blocks for long: it is a datagram. Raises OSError."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        sock.connect(address)
-        socket.send_fds(sock, [message.encode()], list(fds))
+    address = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        socket.send_fds(_connected(address), [message.encode()], list(fds))
+    except ConnectionError:  # the manager has made its socket anew
+        _connected.cache_clear()
+        socket.send_fds(_connected(address), [message.encode()], list(fds))
+
+
+@lru_cache(maxsize=1)
+def _connected(address: str) -> socket.socket:
+    """Kept: the launcher stores a descriptor at each start, and forgets one at each end."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    sock.connect(address)
+    return sock
 
 
 def store(name: str, fd: int) -> None:

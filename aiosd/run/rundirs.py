@@ -5,11 +5,12 @@ What is in them is root's and readable by aiosd's group; the scratch directory b
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from aiosd.model.ids import Prefix, is_id
@@ -44,15 +45,19 @@ class RunRecord:
     caller: int
 
 
+_FILES = ("stdout", "stderr", "events", "blobs", "exit")
+"""In the order of `spec.Descriptor`; the names of `layout.RunPaths`."""
+
+
 class RunFiles:
     """The open files of a new run, in the order of `spec.Descriptor`; a context manager that closes them."""
 
-    def __init__(self, paths: RunPaths, gid: int) -> None:
+    def __init__(self, directory: str, gid: int) -> None:
         """`gid`: the group that may read."""
         self.fds: list[int] = []
         try:
-            for path in (paths.stdout, paths.stderr, paths.events, paths.blobs, paths.exit):
-                self.fds.append(_create(path, gid))
+            for name in _FILES:
+                self.fds.append(_create(f"{directory}/{name}", gid))
         except OSError:
             self.close()
             raise
@@ -71,7 +76,7 @@ class RunFiles:
             os.close(self.fds.pop())
 
 
-def _create(path: Path, gid: int) -> int:
+def _create(path: str, gid: int) -> int:
     fd = os.open(path, _APPEND, 0o640)
     os.fchown(fd, 0, gid)
     return fd
@@ -103,31 +108,33 @@ class RunDirectories:
 
         `run.json` follows when there is a pid to put in it: a run without one never got as far as a scope.
         """
-        paths = self.paths(run)
-        paths.directory.mkdir(mode=0o750)
+        directory, scratch = self._places(run)
+        os.mkdir(directory, 0o750)
         try:
-            os.chown(paths.directory, 0, self._gid)
-            paths.scratch.mkdir(mode=0o700)
-            os.chown(paths.scratch, account.uid, account.gid)
-            return RunFiles(paths, self._gid)
+            os.chown(directory, 0, self._gid)
+            os.mkdir(scratch, 0o700)
+            os.chown(scratch, account.uid, account.gid)
+            return RunFiles(directory, self._gid)
         except OSError:
             self.remove(run)
             raise
 
     def write(self, record: RunRecord) -> None:
-        """Write `run.json`, whole or not at all. Raises OSError."""
-        path = self.paths(record.run).record
-        temporary = path.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as file:
-            os.fchown(file.fileno(), 0, self._gid)
-            json.dump({"version": SHIM, **asdict(record)}, file)
-            file.write("\n")
-        temporary.replace(path)
+        """Write `run.json`, once. Raises OSError."""
+        told = {"version": SHIM, **{field.name: getattr(record, field.name) for field in _FIELDS}}
+        text = json.dumps(told).encode() + b"\n"
+        # In one write(2): who reads it meanwhile finds all of it, or nothing and so no record.
+        fd = _create(f"{self._places(record.run)[0]}/run.json", self._gid)
+        try:
+            if os.write(fd, text) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(fd)
 
     def read(self, run: str) -> RunRecord | None:
         """A run's record; None when there is no such run, or no record that could be read."""
         try:
-            value = parse_object(self.paths(run).record.read_bytes())
+            value = parse_object(_content(f"{self._places(run)[0]}/run.json"))
             return RunRecord(
                 run=str(value["run"]),
                 task=str(value["task"]),
@@ -143,6 +150,12 @@ class RunDirectories:
         except (OSError, ValueError, KeyError, JsonTextError):
             return None
 
+    def _places(self, run: str) -> tuple[str, str]:
+        """Directory and scratch. Raises ValueError when `run` is not an id."""
+        if not is_id(run, Prefix.RUN):
+            raise ValueError("not the id of a run")
+        return f"{self._state}/runs/{run}", f"{self._state}/scratch/{run}"
+
     def runs(self) -> list[str]:
         """The ids of every run directory there is."""
         try:
@@ -156,10 +169,17 @@ class RunDirectories:
 
     def remove(self, run: str) -> None:
         """Delete a run's directory and scratch; blocks on the disk. Symbolic links in them are not followed."""
-        paths = self.paths(run)
-        for path in (paths.scratch, paths.directory):
+        for path in reversed(self._places(run)):
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
+
+
+_FIELDS = fields(RunRecord)
 
 
 def _int(value: object) -> int:

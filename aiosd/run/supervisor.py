@@ -221,8 +221,8 @@ class Supervisor:
         self._watch(self._outputs.stderr.source, lambda: self._on_output(self._outputs.stderr))
         if self._memory is not None:
             self._watch(self._memory, self._on_memory, select.EPOLLPRI)
+        # No poke: it changes nothing that the daemon keeps, and the next one comes soon, or the end.
         self._outputs.events.append("started", {"pid": self._pid, "protocol": SHIM}, vital=True)
-        self._poke()
 
     def _stay_until_told(self) -> None:
         """It failed before the gate opened: the launcher is still putting us into the scope, so do not vanish yet."""

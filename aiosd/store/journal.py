@@ -65,17 +65,20 @@ def append_event(transaction: Transaction, event: Event) -> Event:
     """Give the event its place in the log, queue it for webhooks that want it, and announce it after the commit."""
     stored = jsontext.dump(event.payload)
     change = event.change
-    cursor = transaction.execute(
+    # Most tasks have no webhook: that is found out with the same statement.
+    ((sequence, has_webhooks),) = transaction.execute(
         "INSERT INTO events (task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status,"
-        " phase, worker_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " phase, worker_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " RETURNING seq, EXISTS (SELECT 1 FROM webhooks WHERE webhooks.task_id = events.task_id)",
         (
             event.task_id, event.session_id, event.uid, event.source, event.type, event.kind, event.time, stored,
             change.old if change else None, change.new if change else None, change.phase if change else None,
             event.worker_id,
         ),
     )  # fmt: skip
-    placed = replace(event, sequence=cursor.lastrowid or 0)
-    _queue(transaction, placed)
+    placed = replace(event, sequence=sequence)
+    if has_webhooks:
+        _queue(transaction, placed)
     transaction.emit(placed)
     return placed
 
@@ -89,14 +92,9 @@ _WANTS = (
 )
 
 
-def _has_webhooks(db: Executor, task_id: str) -> bool:
-    """Asked for every event: most tasks have none."""
-    return db.execute("SELECT 1 FROM webhooks WHERE task_id = ? LIMIT 1", (task_id,)).fetchone() is not None
-
-
 def _queue(transaction: Transaction, event: Event) -> None:
     """An outbox row for each webhook that wants the event; parked ones too, since they may be resumed."""
-    if event.task_id is None or event.kind is Kind.TIMELINE or not _has_webhooks(transaction, event.task_id):
+    if event.task_id is None or event.kind is Kind.TIMELINE:
         return
     final = event.change.new if event.change is not None and event.change.new in FINAL else None
     wants = (event.task_id, event.kind.choice, final)
