@@ -105,9 +105,13 @@ class SessionOperations:
     async def close(self, caller: Caller, params: wire.SessionClose) -> Reply:
         """End a session; its unfinished tasks are canceled when that is asked for, and else keep it from being closed.
 
-        One transaction writes that it is closed and what is to end; programs that run are stopped after it.
+        One transaction writes that it is closed and what is to end; programs that run are asked before it, as for any
+        cancel (a refusal keeps the session open), and stopped after it.
         """
         await self._session(caller, Access.CONTROL, params.session_id)
+        if params.cancel_tasks:
+            ending = await self._database.read(lambda db: tasks.open_of_session(db, params.session_id))
+            await self._control.ask_programs(ending, [])
         stopping: list[Task] = []
 
         def change(transaction: Transaction) -> Session:
@@ -116,6 +120,7 @@ class SessionOperations:
                 stopping.extend(
                     tree.request_cancel(transaction, task, f"uid:{caller.uid}", params.reason)
                     for task in tasks.open_of_session(transaction, session.id)
+                    if task.cancel_reason is None
                 )
             elif tasks.has_open(transaction, session.id):
                 raise AiosError(

@@ -131,6 +131,16 @@ def test_timeout(alice: Caller) -> None:
     assert 400 <= elapsed < 60_000
 
 
+def test_a_program_that_is_to_speak_and_does_not_is_stopped(alice: Caller, equipped: Container) -> None:
+    with _configured(equipped, "stream_first_frame_timeout=1s"):
+        plain = alice.create("test.sleep", LONG)
+        silent = alice.run("test.silent")
+        assert (silent["status"], silent["reason"], _error(silent, "code")) == ("failed", "first-frame-timeout", -32005)
+        assert _error(silent, "data", "timeout_ms") == 1000
+        assert alice.status(plain) in ("pending", "working"), "nobody expects it to speak"
+        alice.cancel(plain)
+
+
 # -- retries ---------------------------------------------------------------------------------------------------------
 
 

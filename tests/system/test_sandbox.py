@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.bus.connection import Variant
 from tests.system.caller import field_of
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class Look:
         return found
 
 
-def _look(caller: Caller, what: str) -> Look:
-    task = caller.run(f"test.look.{what}")
+def _look(caller: Caller, what: str, *, mode: str = "independent") -> Look:
+    task = caller.run(f"test.look.{what}", execution_mode=Variant("s", mode))
     assert task["status"] == "completed", task
     seen = task["result"]
     assert isinstance(seen, dict)
@@ -82,7 +83,9 @@ def looks(equipped: Container, alice_at_seat: Caller, interface: str) -> dict[st
     equipped.run("chown", "alice:", "/home/alice/kept")
     equipped.run("systemctl", "restart", "polkit.service")
     try:
-        return {what: _look(alice_at_seat, what) for what in (*LEVELS, "netlink")}
+        seen = {what: _look(alice_at_seat, what) for what in (*LEVELS, "netlink")}
+        research = {f"{level} research": _look(alice_at_seat, level, mode="research_only") for level in LEVELS}
+        return {**seen, **research}
     finally:
         equipped.run("rm", rules)
 
@@ -191,6 +194,30 @@ def test_the_scratch_directory_goes_with_the_run(level: str, looks: dict[str, Lo
     assert look.seen["scratch"] == [".aios-arguments.json"]
     scratch = look.text("environment", "AIOS_SCRATCH")
     assert equipped.sh(f"ls -A {scratch} 2>/dev/null || :") == ""
+
+
+# -- research --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_research_changes_nothing_and_reaches_nobody(level: str, looks: dict[str, Look]) -> None:
+    """execution_mode research_only, whatever the level allows: only the scratch directory can be written."""
+    look = looks[f"{level} research"]
+    files, network = look.table("files"), look.table("network")
+    assert {files[name] for name in ("write_usr", "write_etc")} <= DENIED
+    assert files["write_scratch"] == "done"
+    if level != "public":
+        assert files["write_home"] == "EROFS"
+        assert files["homes"] == ["alice"], "what it may read, it reads"
+    assert network["interfaces"] == ["lo"]
+    assert {network[name] for name in ("tcp", "udp", "tcp6")} <= {"ENETUNREACH", "EAFNOSUPPORT", "EACCES", "EPERM"}
+    assert files["system_bus"] in ("EACCES", "ENOENT"), "no service can change it for the program"
+
+
+def test_what_is_no_research_talks_to_services_from_level_medium_on(looks: dict[str, Look]) -> None:
+    for level in LEVELS:
+        reached = looks[level].table("files")["system_bus"] == "done"
+        assert reached is (level in ("medium", "high")), level
 
 
 # -- the network -----------------------------------------------------------------------------------------------------

@@ -115,6 +115,7 @@ def files(pid: int) -> dict[str, Json]:
         "runs": listing("/var/lib/aios-launcher/runs"),
         "signal_aiosd": attempt(lambda: os.kill(pid, 0)) if pid else "no such process",
         "launcher_socket": connect(socket.AF_UNIX, socket.SOCK_SEQPACKET, "/run/aios/launcher.sock"),
+        "system_bus": connect(socket.AF_UNIX, socket.SOCK_STREAM, "/run/dbus/system_bus_socket"),
         "shadow": attempt(lambda: Path("/etc/shadow").read_bytes()),
     }
 

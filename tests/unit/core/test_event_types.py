@@ -1,24 +1,25 @@
-"""Every event type of seed 003's list that does not need a worker elsewhere, reached in one session's life.
-
-What workers add (`worker.*`) is in the tests of workers; together they are the list.
-"""
+"""Every event type of seed 003's list, reached in one session's life: its own, its tasks', a worker's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.unit.core.rig import OPEN, PLAIN, core, manifest, play
+from tests.unit.core.rig import OPEN, PLAIN, core, eventually, manifest, play
 from tests.unit.core.session_rig import plan, session, timeline
 from tests.unit.core.test_approval import ADMIN, CRITICAL, answer
 from tests.unit.core.test_control import COOPERATIVE, polite
 from tests.unit.core.test_life import ESCALATE
 from tests.unit.core.test_sessions import asks, eventful
+from tests.unit.core.worker_rig import register
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from aiosd.model.jsontext import JsonObject
     from tests.unit.core.fakelauncher import FakeRun
+    from tests.unit.core.rig import Core
 
 SEED_003 = {
     "session.created", "session.objective.updated", "session.message.added",
@@ -27,8 +28,9 @@ SEED_003 = {
     "task.cancelled", "task.completed", "task.failed",
     "task.step.started", "task.step.finished", "task.step.failed", "tool.call.requested", "tool.call.finished",
     "approval.requested", "approval.approved", "approval.rejected",
+    "worker.heartbeat", "worker.capabilities.updated", "worker.assignment.accepted", "worker.assignment.rejected",
 }  # fmt: skip
-"""The seed's recommended types, without the four of workers."""
+"""The seed's recommended types."""
 
 SOURCES = {"user", "manager", "system", "worker"}
 
@@ -38,7 +40,20 @@ async def fails(run: FakeRun) -> None:
     run.end(3)
 
 
-def test_a_session_can_have_them_all(tmp_path: Path) -> None:
+async def work_for(aios: Core, session_id: str) -> None:
+    """A worker that leaves one task to others and takes the other one."""
+    diff: JsonObject = {"create_tasks": [{"title": "one"}, {"title": "two"}]}
+    await aios.invoke("plan.apply_diff", {"session_id": session_id, "version": 2, "diff": diff})
+    hand = await register(aios)
+    await hand.say("reject", await hand.offered(), reason="no such tool here")
+    await hand.say("accept", await hand.offered())
+    await hand.beat(status="busy", capabilities=["git"])
+    await eventually(lambda: any(event.type == "worker.heartbeat" for event in aios.events))
+
+
+def test_a_session_can_have_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiosd.core.crew.TOLD_EVERY", 0.05)
+
     async def scenario() -> None:
         async with core(tmp_path) as aios:
             for name, lines, level in (
@@ -76,9 +91,12 @@ def test_a_session_can_have_them_all(tmp_path: Path) -> None:
                 request = (await aios.task(task)).auth_request
                 assert request is not None
                 await answer(aios, str(request["approval_id"]), action, ADMIN)
+            await work_for(aios, first)
             await aios.invoke("session.close", {"session_id": first, "cancel_tasks": True})
             events = await timeline(aios, first)
             found = {str(event["type"]) for event in events}
+            assert {name for name in SEED_003 - found} == {"worker.heartbeat", "worker.capabilities.updated"}
+            found |= {event.type for event in aios.events if event.worker_id is not None}
             assert SEED_003 - found == set()
             assert {str(event["source"]) for event in events} <= SOURCES
             assert [event["id"] for event in events] == sorted(str(event["id"]) for event in events)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core.operations import OPERATIONS
 from aiosd.model.subscription import granted
-from tests.unit.core.rig import OTHER, PLAIN, ROOT, STRANGER, USER, Config, Decision, core, play
+from tests.unit.core.rig import OTHER, PLAIN, ROOT, STRANGER, USER, Config, Decision, core, manifest, play
 from tests.unit.core.session_rig import patient, payload, plan, rows, session, timeline, types
 
 if TYPE_CHECKING:
@@ -91,6 +91,24 @@ def test_a_session_with_unfinished_tasks_is_closed_only_with_them(tmp_path: Path
             task = await aios.ended(running)
             assert (task.status, task.reason) == ("canceled", "enough")
             assert (await types(aios, first)).count(SIGNAL) == 1
+
+    play(scenario())
+
+
+def test_a_program_that_cannot_be_canceled_keeps_its_session_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install("test.stays.run", manifest("test.stays.run", "cancelable = false\n"))
+            aios.launcher.program = patient
+            first = await session(aios)
+            running = await aios.create("test.stays.run", session_id=first)
+            await aios.until(running, "running")
+            waiting = await aios.create(session_id=first, depends_on=[running])
+            refused = await aios.refused("session.close", {"session_id": first, "cancel_tasks": True})
+            assert refused.reason == "not-cancelable"
+            assert refused.data()["task_id"] == running
+            assert (await aios.task(waiting)).status == "pending"
+            assert (await aios.invoke("session.get", {"session_id": first}))["status"] == "active"
 
     play(scenario())
 
