@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from typing import TYPE_CHECKING
 
@@ -177,12 +178,13 @@ def test_a_hundred_waiting_tasks_cost_little(tmp_path: Path) -> None:
             aios.launcher.program = stage = Stage()
             await aios.scheduler.scan()
             await eventually(lambda: len(stage.started) == 1)
-            begun = time.process_time()
+            used = []
             for _ in range(20):
+                begun = time.process_time()
                 await aios.scheduler.scan()
-            assert (time.process_time() - begun) / 20 < 0.010, (
-                "processor time, not time: measured 1.3 to 2 ms on a busy machine"
-            )
+                used.append(time.process_time() - begun)
+            # Processor time, of the median pass: a collection of garbage of other tests may fall into one.
+            assert statistics.median(used) < 0.010, "measured 1.3 to 2 ms on a busy machine"
             stage.end(stage.started[0])
             await aios.ended(stage.started[0])
 
