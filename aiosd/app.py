@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from aiosd.core.manager import Manager
 
 STATE = Path("/var/lib/aiosd")
+LAUNCHER_AWAY, LAUNCHER_SLOW = 10.0, 45.0
+"""Seconds that the first recovery is waited for when the launcher refuses, and when it only takes its time; the unit's
+TimeoutStartSec= is longer than both."""
 RECOVERY_RETRY = 1.0
 """Seconds between tries to recover while the launcher does not answer."""
 WIND_UP = 0.5
@@ -89,6 +92,7 @@ class Daemon:
         self._services: Services | None = None
         self._reloads = asyncio.Lock()
         self._recovered = asyncio.Event()
+        self._recovery_failed = False
         self._read_only: str | None = None
 
     async def run(self) -> None:
@@ -194,23 +198,28 @@ class Daemon:
             return database, trail
 
     async def _first_recovery(self) -> None:
-        """Callers should find recovered tasks; but a launcher that is away does not keep them out for ever."""
-        try:
-            async with asyncio.timeout(10):
-                await self._recovered.wait()
-        except TimeoutError:
-            _log.warning("Serving before recovery is done: the launcher does not answer")
+        """Callers should find recovered tasks; but a launcher that is away does not keep them out for ever.
+
+        One that is only slow, on a machine that is busy with its boot, is waited for longer.
+        """
+        for patience in (LAUNCHER_AWAY, LAUNCHER_SLOW - LAUNCHER_AWAY):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._recovered.wait()
+                return
+            if self._recovery_failed:
+                break
+        _log.warning("Serving before recovery is done: the launcher does not answer")
 
     async def _recover_and_schedule(self, services: Services) -> None:
-        warned = False
         while True:
             try:
                 await services.recoverer.run()
                 break
             except (LauncherError, StoreError) as error:
-                if not warned:
+                if not self._recovery_failed:
                     _log.warning("Recovery has to wait: %s", error)
-                    warned = True
+                    self._recovery_failed = True
                 await asyncio.sleep(RECOVERY_RETRY)
         self._recovered.set()
         await services.emergency.enforce()
