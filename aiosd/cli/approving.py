@@ -21,7 +21,7 @@ from aiosd.cli.values import integer_at, list_at, object_at, string_at, text_of
 from aiosd.cli.verb.list import user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aiosd.cli.client import TaskManagerClient
     from aiosd.cli.session import Session
@@ -101,11 +101,11 @@ async def find(client: TaskManagerClient, word: str, *, all_users: bool) -> str:
 
 async def decide(
     session: Session, client: TaskManagerClient, approval_id: str, action: str | None, note: str, *,
-    lasting: bool = False,
+    lasting: bool = False, read: Callable[[str], Awaitable[str]] | None = None,
 ) -> str:  # fmt: skip
     """Show an approval, take the person's answer when `action` is None, and send it; the status afterwards.
 
-    `lasting`: a yes is for the session.
+    `lasting`: a yes is for the session. `read`: the next line of the person, after a prompt.
     """
     approval = await permissions.get_approval(client, approval_id)
     for name, text in lines(approval):
@@ -114,24 +114,28 @@ async def decide(
         die(f"The approval is {_text(approval, 'status')} already", status=ExitStatus.DATA)
     if approval.get("void") is True:
         die("It is void: what it was asked for has changed", hint="reject it, and ask again", status=ExitStatus.DATA)
-    chosen = action or await _asked(session, approval)
+    chosen = action or await _asked(session, approval, read)
     if lasting and chosen == YES:
         chosen = FOR_SESSION
     return await permissions.respond(client, approval_id, chosen, string_at(approval, "request_hash"), note)
 
 
-async def _asked(session: Session, approval: JsonObject) -> str:
-    import asyncio
-
+async def _asked(session: Session, approval: JsonObject, read: Callable[[str], Awaitable[str]] | None) -> str:
     if approval.get("risk_level") == "critical":
         session.note(session.paint("This is critical. Read it.", Style.BAD, session.err))
         await _count_down(session)
-    print(f"Type '{YES}' to approve, 'reject' to reject, anything else to decide later: ", end="", file=session.err)
-    session.err.flush()
-    answer = (await asyncio.to_thread(session.read_line)).strip()
+    prompt = f"Type '{YES}' to approve, 'reject' to reject, anything else to decide later: "
+    answer = (await (_typed(session, prompt) if read is None else read(prompt))).strip()
     if answer not in (YES, "reject"):
         die("Nothing was decided", status=ExitStatus.TRY_AGAIN)
     return answer
+
+
+async def _typed(session: Session, prompt: str) -> str:
+    import asyncio
+
+    print(prompt, end="", file=session.err, flush=True)
+    return await asyncio.to_thread(session.read_line)
 
 
 async def _count_down(session: Session) -> None:

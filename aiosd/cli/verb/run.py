@@ -126,7 +126,7 @@ async def create_and_follow(
     """Make the task; the rest as `wish` says. Returns the exit status."""
     created = await client.create(capability, given, await _create_options(client, wish))
     if not session.json:
-        await _offer_approval(session, client, created.task_id)
+        await _offer_approval(session, client, created.task_id, follow=wish["follow"])
     if not (wish["follow"] or wish["wait"]):
         if session.json:
             session.emit(to_json(created))
@@ -136,11 +136,16 @@ async def create_and_follow(
     return await to_the_end(session, client, created.task_id, follow=wish["follow"])
 
 
-async def _offer_approval(session: Session, client: TaskManagerClient, task_id: str) -> None:
-    """What is critical waits for a second word; on a terminal it can be given here."""
+async def _offer_approval(session: Session, client: TaskManagerClient, task_id: str, *, follow: bool) -> None:
+    """What is critical waits for a second word; on a terminal it can be given here. What its program asks for when it
+    runs already, is asked while it is followed."""
     task = await client.get(task_id)
     if object_at(task, "auth_request"):
         from aiosd.cli.approving import offer
+        from aiosd.cli.asking import asks_approval
+
+        if follow and asks_approval(object_at(task, "auth_request")):
+            return
 
         await offer(session, task)
 

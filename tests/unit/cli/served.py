@@ -1,6 +1,7 @@
 """The daemon in memory on a real bus: `python -m tests.unit.cli.served FOLDER`; prints a line when it can be called.
 
-Its tasks live as their capability says: `files.checksum` as `life` below, `sleep.long` for ever, `ask.disk` asks first.
+Its tasks live as their capability says: `files.checksum` as `life` below, `sleep.long` for ever, `ask.disk` asks first,
+`ask.leave` wants an approval.
 """
 
 from __future__ import annotations
@@ -50,6 +51,27 @@ async def ask(daemon: Daemon, task_id: str) -> None:
     daemon.change(task_id, "completed", result=daemon.tasks[task_id].get("answered", {}))
 
 
+APPROVAL = "apr-01jdxg3v7m9q2w4e6r8t0y1abc"
+
+
+async def ask_leave(daemon: Daemon, task_id: str) -> None:
+    """Asks for an approval as a running program does, and ends with the answer as its result."""
+    daemon.approvals[APPROVAL] = {
+        "id": APPROVAL, "kind": "dangerous_command", "summary": "rm -rf \x1b[2Jbuild-cache", "risk_level": "high",
+        "status": "pending", "uid": 1000, "capability_id": "ask.leave", "task_id": task_id, "request_hash": "0" * 64,
+        "requester": ":1.1", "title": "", "expires_at": "2026-01-05T10:00:00.000Z", "void": False,
+    }  # fmt: skip
+    asked: JsonObject = {"type": "approval", "approval_id": APPROVAL, "interaction": 1, "kind": "dangerous_command"}
+    daemon.change(task_id, "auth_required", auth_request=asked)
+    daemon.event(task_id, "task.auth_required", auth_request=asked)
+    while daemon.approvals[APPROVAL]["status"] == "pending":  # noqa: ASYNC110  its answer has no event of its own
+        await asyncio.sleep(0.02)
+    daemon.change(task_id, "working", auth_request=None)
+    daemon.event(task_id, "task.status", status="working")
+    await asyncio.sleep(0.2)
+    daemon.change(task_id, "completed", result={"heard": daemon.approvals[APPROVAL]["status"]})
+
+
 async def life(daemon: Daemon, task_id: str) -> None:
     """Works for a second, prints what would hurt a terminal, ends well."""
     daemon.log(task_id, "stdout", b"")
@@ -57,6 +79,9 @@ async def life(daemon: Daemon, task_id: str) -> None:
     daemon.change(task_id, "working", attempt=1)
     if daemon.tasks[task_id]["capability_id"] == "ask.disk":
         await ask(daemon, task_id)
+        return
+    if daemon.tasks[task_id]["capability_id"] == "ask.leave":
+        await ask_leave(daemon, task_id)
         return
     if daemon.tasks[task_id]["capability_id"] == "sleep.long":
         return

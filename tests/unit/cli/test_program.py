@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.cli.daemon import ONE
+from tests.unit.cli.served import APPROVAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -283,6 +284,32 @@ def test_a_question_that_somebody_else_answers_is_taken_back(served: Served) -> 
         found = re.search(rb"Task (task-\w+)", terminal.seen)
         assert found
         assert _run(served, "answer", found[1].decode(), "--json", json.dumps(ANSWERED)).returncode == 0
+        assert terminal.ended() == 0
+    assert b"no longer open" in terminal.seen
+
+
+@pytest.mark.parametrize(("types", "heard"), [(b"approve\n", "approved"), (b"reject\n", "rejected")])
+def test_an_approval_that_the_program_asks_for_is_given_in_place(served: Served, types: bytes, heard: str) -> None:
+    with _terminal(served, "run", "ask.leave", "--follow") as terminal:
+        terminal.read_until(rb"Type 'approve' to approve")
+        os.write(terminal.master, types)
+        assert terminal.ended() == 0
+    text = terminal.seen.decode()
+    assert "Program asks: rm -rf \\x1b[2Jbuild-cache (dangerous_command)" in text
+    assert f"{APPROVAL} {heard}" in text
+    assert f'"heard": "{heard}"' in text
+
+
+def test_an_approval_can_be_left_and_is_taken_back_when_somebody_else_answers(served: Served) -> None:
+    with _terminal(served, "run", "ask.leave", "--follow") as terminal:
+        terminal.read_until(rb"Type 'approve' to approve")
+        os.write(terminal.master, b"later\n")
+        terminal.read_until(rb"Not answered; 'aiosctl approve task-\w+' does that")
+        assert _run(served, "approve", APPROVAL, "--yes").returncode == 0
+        assert terminal.ended() == 0
+    with _terminal(served, "run", "ask.leave", "--follow") as terminal:
+        terminal.read_until(rb"Type 'approve' to approve")
+        assert _run(served, "approve", APPROVAL, "--reject").returncode == 0
         assert terminal.ended() == 0
     assert b"no longer open" in terminal.seen
 
