@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from aiosd.model.manifest import Capability
 
 
+BY_WORKER = ", worker "
+"""What stands in an approval's requester between who made the task and the worker that asked."""
+
+
 def request_hash(capability: Capability, arguments: JsonObject, uid: int) -> str:
     """SHA-256 in hex of the canonical JSON of capability id, arguments, requester and the manifest in force."""
     manifest = jsontext.canonical(asdict(capability))
@@ -48,5 +52,8 @@ def connection_of(subject: Subject) -> str:
 
 
 def is_own(requester: str, requester_uid: int, responder: Caller) -> bool:
-    """Whether the answer would come from the connection that asked, or that made the task whose program asks."""
-    return requester_uid == responder.uid and requester == connection_of(responder.subject)
+    """Whether the answer would come from the connection that asked, or that made the task whose program asks; a worker
+    elsewhere is named after that one, and may be another user's."""
+    maker, _, worker = requester.partition(BY_WORKER)
+    mine = connection_of(responder.subject)
+    return (requester_uid == responder.uid and mine == maker) or mine == worker

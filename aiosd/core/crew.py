@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class Present:
     """A worker that is there. `lease_end`: of the loop's clock. `stale`: what it is to know has to be read again.
-    `told`: what its last event said."""
+    `told`: what its last event said. `listening`: heartbeats of it that wait for news, which is a sign of life."""
 
     worker: Worker
     lease_end: float
@@ -57,6 +57,7 @@ class Present:
     current_task_id: str | None = None
     told: tuple[WorkerStatus, str | None] | None = None
     gone: bool = False
+    listening: int = 0
     stale: bool = True
     tag: str = ""
     wanted: list[JsonValue] = field(default_factory=list)
@@ -234,6 +235,9 @@ class Crew:
                     self._store_at = asyncio.get_running_loop().time() + AFTER_ERROR
                 now = asyncio.get_running_loop().time()
                 for member in [one for one in self.present.values() if one.lease_end <= now]:
+                    if member.listening:
+                        self.renew(member)
+                        continue
                     await self._lose(member, f"it was not heard of for {self._settings.current.worker_lease:g} s")
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(self._next()):

@@ -103,10 +103,11 @@ def _row(task: Task, asked: JsonObject) -> Approval:
     moment = clock.now()
     kind, summary, risk = str(asked["kind"]), str(asked["summary"]), str(asked["risk_level"])
     wait = asked.get("wait_usec")
+    requester = f"{task.creator.get('subject') or ''}{asked.get('worker') or ''}"
     return Approval(
         id=new_id(Prefix.APPROVAL), uid=task.uid, kind=kind, capability_id=task.capability_id, task_id=task.id,
         session_id=task.session_id, request_hash=asked_hash(task.capability_id, task.uid, kind, summary, risk),
-        requester=str(task.creator.get("subject") or ""), summary=summary, risk_level=risk, created_at=moment,
+        requester=requester, summary=summary, risk_level=risk, created_at=moment,
         expires_at=moment + (wait if isinstance(wait, int) else LONGEST_WAIT),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiosd.auth.approvals import BY_WORKER
 from aiosd.core import artifacts, authentication, changes, clock, program_approvals
 from aiosd.core.progress import clean_progress, clean_summary, clean_text
 from aiosd.manifest import schema
@@ -33,7 +34,7 @@ class Batch:
     """Events read from `begin` to `end` (bytes), and the blobs that could not be taken, with the reason.
 
     `quota`: bytes that all artifacts of one user may have.
-    `approval_wait`: microseconds that a person has for an approval.
+    `approval_wait`: microseconds that a person has for an approval. `worker`: the connection of a worker elsewhere.
     """
 
     begin: int
@@ -42,6 +43,7 @@ class Batch:
     refused: Mapping[str, str] = field(default_factory=dict)
     quota: int = 1 << 62
     approval_wait: int = program_approvals.LONGEST_WAIT
+    worker: str = ""
 
 
 def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
@@ -169,6 +171,8 @@ def _approval(transaction: Transaction, task: Task, payload: JsonObject, batch: 
     """As a question, but the answer is yes or no, and an approval's (core/program_approvals.py)."""
     number = _interaction_number(payload)
     asked = program_approvals.request(payload, number, batch.approval_wait)
+    if batch.worker:
+        asked = {**asked, "worker": f"{BY_WORKER}{batch.worker}"}
     if task.status is Status.PAUSED:
         tasks.update(transaction, task.id, {"auth_request": asked})
     elif task.status is Status.WORKING:

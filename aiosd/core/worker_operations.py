@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aiosd.auth.approvals import connection_of
 from aiosd.auth.decision import Decision
 from aiosd.auth.policy import Action
 from aiosd.core import assignments, clock, crew, run_states, worker_reports, worker_views
@@ -141,7 +141,8 @@ class WorkerOperations:
 
     async def _wait(self, member: Present, known: str, seconds: float, *, whole: bool) -> tuple[str, list[JsonValue]]:
         """News other than `known`, or the same after that time. Waiting for them is a sign of life."""
-        with suppress(TimeoutError):
+        member.listening += 1
+        try:
             async with asyncio.timeout(seconds):
                 while not member.gone:
                     member.changed.clear()
@@ -149,9 +150,13 @@ class WorkerOperations:
                     if tag != known:
                         return tag, shown
                     await member.changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            member.listening -= 1
+            self._crew.renew(member)
         if member.gone:
             raise worker_not_found()
-        self._crew.renew(member)
         return await self._crew.news(member, whole=whole)
 
     async def _set_capabilities(self, member: Present, found: tuple[str, ...]) -> None:
@@ -240,7 +245,8 @@ class WorkerOperations:
         worker_reports.check(params)
         current = self._settings.current
         limits = Batch(
-            0, 0, (), quota=current.artifact_quota_bytes, approval_wait=Waits.of(current).approval
+            0, 0, (), quota=current.artifact_quota_bytes, approval_wait=Waits.of(current).approval,
+            worker=connection_of(caller.subject),
         )  # fmt: skip
 
         def apply(transaction: Transaction, key: tuple[int, str]) -> Task:

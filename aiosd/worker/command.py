@@ -1,7 +1,8 @@
 """`aios-task`: the chunk protocol for shell scripts. Each call says one thing; `ask` and `approve` wait for the answer.
 
 Every call is a process of its own on the same socket, so it never reads what another one could be waiting for: the
-arguments come from the file that `AIOS_ARGUMENTS` names, and only `ask` and `approve` read.
+arguments come from the file that `AIOS_ARGUMENTS` names, and only `ask` and `approve` read. `aios-task worker` is for
+workers, which are no tasks (`remote_command`).
 Exit status: 0 done, or approved; 1 no such argument, not approved, or the task was canceled while it asked; 64 wrong
 usage; 69 not inside a task, or the supervisor is gone.
 """
@@ -31,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(_USAGE, f"{self.prog}: {message}\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="aios-task", description="Tell the system how this task is doing.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
     progress = verbs.add_parser("progress", help="how far it is")
@@ -58,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     approve.add_argument("summary", help="what is about to be done")
     approve.add_argument("--risk", default="medium", choices=["public", "low", "medium", "high", "critical"])
     verbs.add_parser("arguments", help="print the arguments").add_argument("key", nargs="?")
+    worker = verbs.add_parser("worker", help="be a worker for tasks of plans; see aios-task worker --help")
+    if "worker" in argv[:1]:
+        from aiosd.worker import remote_command
+
+        remote_command.add_verbs(worker, _Parser)
     return parser
 
 
@@ -129,7 +135,12 @@ def _wait_answer(sock: socket.socket, number: int, verb: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(words).parse_args(words)
+    if arguments.verb == "worker":
+        from aiosd.worker import remote_command
+
+        return remote_command.main(arguments)
     if arguments.verb == "arguments":
         return _print_arguments(arguments.key)
     kind, payload = _chunk(arguments)

@@ -6,12 +6,13 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from aiosd.auth.caller import BusSubject, Caller
 from aiosd.core.executors import LOCAL, WORKERS
 from aiosd.core.operations import OPERATIONS
 from aiosd.errors import AiosError
 from aiosd.store import workers as stored
 from tests.unit.core.fakelauncher import FakeLauncher
-from tests.unit.core.rig import BOOT, OTHER, ROOT, STRANGER, Config, Core, Decision, ErrorKind, core, daemon, play
+from tests.unit.core.rig import BOOT, OTHER, ROOT, STRANGER, USER, Config, Core, Decision, ErrorKind, core, daemon, play
 from tests.unit.core.session_rig import payload, plan, rows, session, timeline, types
 from tests.unit.core.worker_rig import MAC, register
 
@@ -152,12 +153,15 @@ def test_a_rejected_task_is_tried_elsewhere_with_the_reason(tmp_path: Path) -> N
 
 def test_a_silent_worker_loses_its_task_and_its_late_reports_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with core(tmp_path, config=SHORT) as aios:
+        async with core(tmp_path, config=STAYS) as aios:
             first, ids = await planned(aios, LOGIN)
             task = ids[str(LOGIN["title"])]
             silent = await register(aios)
             offer = await silent.takes()
+            aios.settings.current = SHORT
+            await silent.beat(status="busy")
             await aios.until(task, "retry_wait")
+            aios.settings.current = STAYS
             other = await register(aios, worker_id="worker_win_a")
             again = await other.takes()
             assert again["task_id"] == task
@@ -388,6 +392,24 @@ def test_a_worker_asks_for_an_approval(tmp_path: Path) -> None:
             assert [one for one in found if one.startswith("approval.")] == [
                 "approval.requested", "approval.rejected", "approval.requested", "approval.approved",
             ]  # fmt: skip
+
+    play(scenario())
+
+
+def test_a_worker_cannot_say_yes_to_itself_nor_can_who_made_its_task(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            _, ids = await planned(aios, LOGIN)
+            hand = await register(aios, ROOT, serves="all")
+            offer = await hand.takes()
+            wish: JsonObject = {"kind": "dangerous_command", "summary": RM, "risk_level": "high"}
+            await hand.say("report", offer, approval=wish)
+            (approval,) = rows(await aios.invoke("approval.list", {"task_id": ids[str(LOGIN["title"])]}), "approvals")
+            yes: JsonObject = {"approval_id": approval["id"], "action": "approve"}
+            for caller in (ROOT, USER):
+                refused = await aios.refused("approval.respond", yes, caller)
+                assert "second, independent act" in refused.text
+            assert (await aios.invoke("approval.respond", yes, Caller(0, BusSubject(":1.99"))))["status"] == "approved"
 
     play(scenario())
 
