@@ -47,8 +47,9 @@ _INS = {
     },
     f"{MANAGER}.Approval": {"Get": "", "Respond": "sa{sv}"},
     SESSION: {
-        "UpdateObjective": "sa{sv}", "Close": "a{sv}", "Archive": "a{sv}", "GetTimeline": "a{sv}",
-        "AddMessage": "ssa{sv}", "CreatePlan": "sa{sv}", "GetPlan": "a{sv}", "ApplyDiff": "usa{sv}",
+        "Update": "a{sv}", "UpdateObjective": "sa{sv}", "Close": "a{sv}", "Archive": "a{sv}", "GetTimeline": "a{sv}",
+        "CreateThread": "sa{sv}", "ListThreads": "", "ListMessages": "a{sv}", "AddMessage": "ssa{sv}",
+        "CreatePlan": "sa{sv}", "GetPlan": "a{sv}", "ProposeDiff": "usa{sv}", "ApplyDiff": "usa{sv}",
         "GetTaskTree": "a{sv}",
     },
 }  # fmt: skip

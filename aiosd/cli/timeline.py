@@ -52,11 +52,25 @@ def gist(kind: str, payload: JsonObject) -> str:
         return _change(payload, _DONE)
     if kind == "plan.created":
         return f"{len(list_at(payload, 'created'))} tasks"
+    artifact = object_at(payload, "artifact")
+    if artifact:
+        return one_line(f"artifact {string_at(artifact, 'name')}")
     progress = object_at(payload, "progress")
     if progress:
         percent = integer_at(progress, "percent")
         return one_line(f"{'' if percent is None else f'{percent}% '}{string_at(progress, 'message')}")
-    for key in ("active_objective", "summary", "message", "reason", "title", "step", "tool", "objective", "worker_id"):
+    for key in (
+        "active_objective",
+        "summary",
+        "message",
+        "reason",
+        "title",
+        "step",
+        "tool",
+        "objective",
+        "worker_id",
+        "text",
+    ):
         value = payload.get(key)
         if isinstance(value, dict):
             value = value.get("summary")

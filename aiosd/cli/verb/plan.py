@@ -10,9 +10,9 @@ from aiosd.cli import options, sessions
 from aiosd.cli.client import Option
 from aiosd.cli.session import STATUS_STYLES
 from aiosd.cli.table import Cell, render
+from aiosd.cli.talk import read_json_file
 from aiosd.cli.terminal import clean, one_line
 from aiosd.cli.values import integer_at, list_at, object_at, string_at, text_of
-from aiosd.cli.verb.session import read_json_file
 from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
@@ -112,6 +112,32 @@ def apply(session: Session, *, which: str, file: str | None, diff_id: str, versi
     if (file is None) == (not diff_id):
         raise click.UsageError("give either a file or --diff-id")
     session.run(_apply(session, which, None if file is None else read_json_file(file), diff_id, version))
+
+
+@command.command
+@_session
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--version", "version", type=click.IntRange(1), help="Of the plan it was made for; the present one if none."
+)
+@options.common
+@options.pass_session
+def propose(session: Session, *, which: str, file: str, version: int | None) -> None:
+    """Check a diff and keep it, without applying it; prints its id."""
+    session.run(_propose(session, which, read_json_file(file), version))
+
+
+async def _propose(session: Session, word: str, diff: JsonObject, version: int | None) -> None:
+    async with session.connect() as client:
+        session_id = await sessions.resolve(client, word)
+        if version is None:
+            version = integer_at(await sessions.call_json(client, session_id, "GetPlan", {}), "version") or 1
+        (made,) = await sessions.call(client, session_id, "ProposeDiff", version, dump(diff), {})
+    if session.json:
+        session.emit({"diff_id": str(made), "version": version})
+        return
+    session.say(one_line(str(made)))
+    session.note(f"Apply it: aiosctl plan apply {session_id} --version {version} --diff-id {made}")
 
 
 async def _apply(session: Session, word: str, diff: JsonObject | None, diff_id: str, version: int | None) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aiosd.cli import options, sessions
-from aiosd.cli.arguments import from_json
+from aiosd.cli import options, sessions, talk
 from aiosd.cli.client import Option
 from aiosd.cli.durations import ago, moment
 from aiosd.cli.exit_status import ExitStatus
@@ -21,7 +19,6 @@ from aiosd.cli.table import render
 from aiosd.cli.terminal import clean, one_line
 from aiosd.cli.timeline import line, tree
 from aiosd.cli.values import list_at, string_at, text_of
-from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -216,53 +213,6 @@ async def _follow(session: Session, word: str, *, until_idle: bool) -> None:
 
 @command.command
 @_session
-@click.argument("words", nargs=-1, required=True)
-@click.option("--role", type=click.Choice(["user", "assistant", "manager", "system", "worker"]), default="user")
-@click.option("--channel", default="cli", show_default=True, help="Where it was said.")
-@click.option("--thread", default="", help="The thread that it belongs to.")
-@click.option("--objective-change", is_flag=True, help="It says what is wanted from now on: a plan's diff is proposed.")
-@click.option("--diff", type=click.Path(dir_okay=False, allow_dash=True), help="The diff to propose, as JSON.")
-@options.common
-@options.pass_session
-def say(
-    session: Session, *, which: str, words: tuple[str, ...], role: str, channel: str, thread: str,
-    objective_change: bool, diff: str | None,
-) -> None:  # fmt: skip
-    """Put a message on a session's timeline."""
-    given: Options = {"channel": Option("s", channel)}
-    if thread:
-        given["thread_id"] = Option("s", thread)
-    if objective_change:
-        given["objective_change"] = Option("b", value=True)
-    if diff is not None:
-        given["diff"] = Option("s", dump(read_json_file(diff)))
-    session.run(_say_message(session, which, role, " ".join(words), given))
-
-
-async def _say_message(session: Session, word: str, role: str, content: str, given: Options) -> None:
-    async with session.connect() as client:
-        session_id = await sessions.resolve(client, word)
-        message = await sessions.call_json(client, session_id, "AddMessage", role, content, given)
-    if session.json:
-        session.emit(message)
-        return
-    session.say(one_line(string_at(message, "id")))
-    proposed = message.get("proposed")
-    if isinstance(proposed, dict):
-        diff_id, version = one_line(text_of(proposed.get("diff_id"))), text_of(proposed.get("version"))
-        session.note(clean(json.dumps(proposed.get("diff"), ensure_ascii=False, indent=2)))
-        session.note(f"Apply it: aiosctl plan apply {session_id} --version {version} --diff-id {diff_id}")
-
-
-def read_json_file(name: str) -> JsonObject:
-    """A JSON object from a file, or from stdin for `-`."""
-    import sys
-
-    return from_json(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes(), name)
-
-
-@command.command
-@_session
 @click.option("--cancel-tasks", is_flag=True, help="End its unfinished tasks; without it they must have ended.")
 @options.common
 @options.pass_session
@@ -283,6 +233,29 @@ def archive(session: Session, *, which: str) -> int:
 
 @command.command
 @_session
+@click.option("--title", help="What it is called from now on.")
+@click.option(
+    "--completion-signal/--no-completion-signal",
+    "signal",
+    default=None,
+    help="Whether to tell when none of its tasks is at work any more; an idle session tells at once.",
+)
+@options.common
+@options.pass_session
+def edit(session: Session, *, which: str, title: str | None, signal: bool | None) -> int:
+    """Change a session's title, or whether it tells that it is idle."""
+    given: Options = {}
+    if title is not None:
+        given["title"] = Option("s", title)
+    if signal is not None:
+        given["suppress_completion_signal"] = Option("b", value=not signal)
+    if not given:
+        raise click.UsageError("nothing is to be changed")
+    return session.run(_do(session, which, "Update", given, done="changed"))
+
+
+@command.command
+@_session
 @click.argument("text")
 @options.common
 @options.pass_session
@@ -299,3 +272,7 @@ async def _do(session: Session, word: str, name: str, *body: str | Options, done
         session.emit({"session_id": session_id})
     session.note(f"{session_id} {done}")
     return ExitStatus.SUCCESS
+
+
+for _verb in (talk.say, talk.messages, talk.thread):
+    command.add_command(_verb)

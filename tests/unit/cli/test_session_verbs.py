@@ -204,3 +204,52 @@ def test_a_timeline_is_drawn(typed: Aiosctl, tmp_path: Path) -> None:
     newest = typed("session", "timeline", session, "-n", "1", "--svg").out
     assert "user: look" in newest
     assert "session.created" not in newest
+
+
+def test_threads_and_what_was_said_in_them(typed: Aiosctl) -> None:
+    session = typed("session", "create", "One").out.strip()
+    assert "No threads." in typed("session", "thread", session).err
+    thread = typed("session", "thread", session, "The login").out.strip()
+    assert thread.startswith("th-")
+    assert typed("session", "thread", session).out.splitlines()[1].endswith("The login")
+    assert typed("session", "thread", session, "--json").rows("threads")[0]["id"] == thread
+    typed("session", "say", session, "hello", "--channel", "web")
+    typed("session", "say", session, "why\n\x1b[31mthough", "--thread", thread, "--role", "manager")
+    lines = typed("session", "messages", session).out.splitlines()
+    assert [line.split("  ")[-1] for line in lines] == ["user (web)", "hello", "manager (cli)", "why", "though"]
+    only = typed("session", "messages", session, "--thread", thread, "--json").json_lines
+    assert [message["role"] for message in only] == ["manager"]
+
+
+def test_a_long_conversation_is_printed_whole(typed: Aiosctl, thread: CoreThread) -> None:
+    session = typed("session", "create", "One").out.strip()
+
+    async def talk() -> None:
+        assert thread.core is not None
+        for number in range(205):
+            await thread.core.invoke("message.add", {"session_id": session, "content": f"{number}"})
+
+    thread.run(talk())
+    said = typed("session", "messages", session, "--json").json_lines
+    assert [message["content"] for message in said] == [f"{number}" for number in range(205)]
+
+
+def test_a_session_is_edited(typed: Aiosctl) -> None:
+    session = typed("session", "create", "One", "--no-completion-signal").out.strip()
+    assert typed("session", "edit", session).status == 64
+    assert typed("session", "edit", session, "--title", "Two").err.strip() == f"{session} changed"
+    assert "Two" in typed("session", "show", session).out
+    typed("session", "edit", session, "--completion-signal")
+    assert [event["type"] for event in typed_timeline(typed, session)][-1] == "all_tasks_processed"
+
+
+def test_a_diff_is_proposed_and_then_applied(typed: Aiosctl, tmp_path: Path) -> None:
+    session = typed("session", "create", "One").out.strip()
+    tasks = ids(typed("plan", "create", session, written(tmp_path, "plan.json", PLAN), "--json").json)
+    diff = written(tmp_path, "diff.json", {"change_reason": "not now", "pause_tasks": [tasks["cache"]]})
+    proposed = typed("plan", "propose", session, diff)
+    assert proposed.out.startswith("diff-")
+    applied = typed(*proposed.err.strip().removeprefix("Apply it: aiosctl ").split())
+    assert "version 2" in applied.out.splitlines()[0]
+    wrong = written(tmp_path, "wrong.json", {"pause_tasks": ["task-that-is-not-there"]})
+    assert typed("plan", "propose", session, wrong).status == 66
