@@ -165,13 +165,18 @@ class Session:
             print(text, file=self.err, flush=True)
 
     def emit(self, value: JsonValue, *, pretty: bool = False) -> None:
-        """A JSON value on stdout, one a line (`pretty`: for people, indented)."""
+        """A JSON value on stdout, one a line (`pretty`: for people, indented); on a terminal without control
+        characters, which JSON leaves as they are beyond ASCII."""
+        text = dump(value)
         if pretty:
             import json
 
-            print(json.dumps(value, ensure_ascii=False, indent=2), file=self.out, flush=True)
-        else:
-            print(dump(value), file=self.out, flush=True)
+            text = json.dumps(value, ensure_ascii=False, indent=2)
+        if self.out_is_terminal:
+            from aiosd.cli.terminal import json_text
+
+            text = json_text(text)
+        print(text, file=self.out, flush=True)
 
 
 def _is_terminal(stream: TextIO) -> bool:

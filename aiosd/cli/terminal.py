@@ -39,6 +39,11 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def json_text(text: str) -> str:
+    """JSON text with what a terminal would not show as it is written as JSON's own escapes: the same value."""
+    return _STRAY.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class StreamCleaner:
     """`clean` for bytes that come in pieces: sequences and characters may be cut anywhere."""
 

@@ -121,7 +121,7 @@ class Endpoint:
             return document()
         operation = METHODS.get(call.method)
         if operation is None:
-            raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
+            raise AiosError(ErrorKind.UNKNOWN_METHOD, f"{DISCOVER} tells those that there are", field="method")
         special = self._special.get(operation.name)
         if special is not None:
             return await special(session, operation.name, call.params, afterwards)

@@ -54,6 +54,9 @@ _JSON = {**_ALWAYS, "Content-Type": "application/json"}
 _STREAM = {**_ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+_QUERY = frozenset({"subscription_id", "task_id", "events", "all_users", "feed", "id", "last_event_id"})
+"""What `/events` takes: a word that is mistyped must not mean all events."""
+
 _STATUS = {
     ErrorKind.INVALID_PARAMS: 400,
     ErrorKind.PERMISSION_DENIED: 403,
@@ -268,13 +271,20 @@ class HttpDoor:
     async def _entry(self, request: web.BaseRequest, session: Session) -> tuple[Entry, bool]:
         """The subscription that is meant, or one for this stream alone."""
         query = request.query
+        for name in query:
+            if name not in _QUERY or len(query.getall(name)) > 1:
+                detail = f"is unknown or there twice; there are {', '.join(sorted(_QUERY))}"
+                raise AiosError(ErrorKind.INVALID_PARAMS, detail, field=name[:64])
         if "subscription_id" in query:
+            if len(query) > 1 + ("last_event_id" in query):
+                raise AiosError(ErrorKind.INVALID_PARAMS, "says already what is followed", field="subscription_id")
             return self._subscriptions.find(session.owner.uid, query["subscription_id"]), False
         params: dict[str, JsonValue] = {key: query[key] for key in ("task_id", "feed", "id") if key in query}
         if query.get("events"):
             params["events"] = [*query["events"].split(",")]
-        if query.get("all_users") == "1":
-            params["all_users"] = True
+        if query.get("all_users", "0") not in ("0", "1"):
+            raise AiosError(ErrorKind.INVALID_PARAMS, "is 0 or 1", field="all_users")
+        params["all_users"] = query.get("all_users") == "1"
         self._subscriptions.check_room(session.owner.uid)
         with self._subscriptions.recording() as recording, self._shares.call(session.owner.uid):
             wanted = "feed.subscribe" if "feed" in params else "task.subscribe"

@@ -164,6 +164,10 @@ FAULTS: list[tuple[str, str, str, dict[str, str], bytes, int]] = [
     ),
     ("an event id that is none", "GET", "/events", {"Last-Event-ID": "evt-1"}, b"", 400),
     ("a kind of event that is none", "GET", "/events?events=everything", {}, b"", 400),
+    ("a word that is mistyped", "GET", "/events?taskid=task-1", {}, b"", 400),
+    ("a word that comes twice", "GET", "/events?task_id=task-1&task_id=task-2", {}, b"", 400),
+    ("neither yes nor no", "GET", "/events?all_users=yes", {}, b"", 400),
+    ("a subscription and more", "GET", "/events?subscription_id=sub-1&task_id=task-1", {}, b"", 400),
     ("a subscription that is not there", "GET", "/events?subscription_id=sub-1", {}, b"", 404),
 ]
 

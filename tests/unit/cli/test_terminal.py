@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiosd.cli.terminal import HOLD_BACK, StreamCleaner, clean, one_line
+from aiosd.cli.terminal import HOLD_BACK, StreamCleaner, clean, json_text, one_line
 
 HOSTILE = [
     ("colour", "\x1b[31mred\x1b[0m", "red"),
@@ -72,3 +73,12 @@ def test_an_endless_sequence_does_not_hide_the_stream() -> None:
 def test_bytes_that_are_no_text_are_marked() -> None:
     cleaner = StreamCleaner()
     assert cleaner.feed(b"a\xff") + cleaner.feed(b"\xc3") + cleaner.finish() == "a\ufffd\ufffd"
+
+
+def test_json_on_a_terminal_is_the_same_value_and_does_nothing() -> None:
+    value = {"a\u009b2J": "\u202e\x7f\u2028ü\n\x1b[2J"}
+    for text in (json.dumps(value, ensure_ascii=False), json.dumps(value, ensure_ascii=False, indent=2)):
+        shown = json_text(text)
+        assert json.loads(shown) == value
+        assert clean(shown) == shown
+        assert "ü" in shown
