@@ -37,6 +37,7 @@ from aiosd.core.registry import Registry
 from aiosd.core.settings import Settings
 from aiosd.ending import at_rest, end_at_once, end_within, stop_tasks
 from aiosd.journal import AuditJournal, Journal
+from aiosd.manifest import schema
 from aiosd.notify import ServiceManager
 from aiosd.rpc.limits import Allowance
 from aiosd.rpc.server import RpcDoor, Speech
@@ -125,10 +126,11 @@ class Daemon:
             await self._first_recovery()
             await self._door.open()
             rpc.open()
+            self._manager.ready(self._status())
+            await asyncio.to_thread(schema.warm_up)
             # What is there now stays for ever: the collector need not look at it again.
             gc.collect()
             gc.freeze()
-            self._manager.ready(self._status())
 
     def _status(self) -> str:
         """For `systemctl status`."""

@@ -122,7 +122,7 @@ class Scheduler:
             waiting = await self._database.read(candidates.waiting)
             self._waiting = {one.id: WaitReason.DRAINING.value for one in waiting}
             return
-        if not (woken or await self._database.read(candidates.anybody_waits)):
+        if not (woken or await self._database.glance("anybody waits", candidates.anybody_waits)):
             self._waiting = {}
             return
         for begin in await self._database.write(self._admit):

@@ -1,6 +1,7 @@
 """JSON Schema (draft 2020-12) for arguments, answers and results: checking a schema, and a value against it.
 
-The library is imported on first use: 130 ms and 9 MiB that the launcher, which only needs tables, does not pay.
+The library is imported on first use: 130 ms and 9 MiB that the launcher, which only needs tables, does not pay, and
+the daemon only once it serves (`warm_up`).
 
 What is narrower here than in the standard, because values come from strangers and schemas sometimes do:
 
@@ -21,6 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from aiosd.manifest.schema_plain import is_plain
 from aiosd.manifest.schema_walk import Path, anchored, keywords
 from aiosd.manifest.schema_words import sentence
 from aiosd.model.jsontext import JsonTextError, canonical, parse_value
@@ -81,6 +83,11 @@ def check_schema(schema: JsonObject, *, trusted: bool = True) -> list[SchemaProb
     return [SchemaProblem(_pointer(path), message) for path, message in _findings(schema, trusted=trusted)]
 
 
+def warm_up() -> None:
+    """Import the library, so that the first caller does not wait for it. For a thread."""
+    import aiosd.manifest.schema_dialect  # noqa: F401
+
+
 def check_for_manifest(schema: JsonObject) -> Iterator[tuple[Path, str]]:
     """As `check_schema`, in the shape that `parse.parse_manifest` takes, so it can find the line."""
     return _findings(schema, trusted=True)
@@ -114,7 +121,7 @@ def _findings(schema: JsonObject, *, trusted: bool) -> Iterator[tuple[Path, str]
         yield (), str(error) if isinstance(error, JsonTextError) else "not JSON"
         return
     yield from own
-    if not own:
+    if not own and not is_plain(schema):
         yield from _metaschema(schema)
 
 

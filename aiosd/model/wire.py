@@ -47,7 +47,11 @@ Free = dict[str, JsonValue]
 
 
 class Wire(BaseModel):
-    """Base of all parameters: strict types (no "1" for 1), immutable, unknown fields ignored."""
+    """Base of all parameters: strict types (no "1" for 1), immutable, unknown fields ignored.
+
+    A model is made ready for use with its first use. So a default that is a model is a factory: an instance would make
+    that model ready when this module is imported, and the daemon's start half again as long.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", defer_build=True)
 
@@ -108,7 +112,7 @@ class TaskCreate(Wire):
 
     capability_id: CapabilityId
     arguments: Free = {}
-    options: CreateOptions = CreateOptions()
+    options: CreateOptions = Field(default_factory=CreateOptions)
     metadata: Free = {}
 
 
@@ -156,9 +160,9 @@ class Sort(Wire):
 class TaskList(Wire):
     """`aios/task.list` and `aios/task.history`."""
 
-    filter: ListFilter = ListFilter()
-    pagination: Pagination = Pagination()
-    sort: Sort = Sort()
+    filter: ListFilter = Field(default_factory=ListFilter)
+    pagination: Pagination = Field(default_factory=Pagination)
+    sort: Sort = Field(default_factory=Sort)
 
 
 class TaskCancel(TaskRef):
@@ -273,7 +277,7 @@ class Initialize(Wire):
 
     protocol_version: Version | None = None
     supported_versions: Annotated[list[Version], Field(max_length=32)] = []
-    client_info: ClientInfo = ClientInfo()
+    client_info: ClientInfo = Field(default_factory=ClientInfo)
     interactive: bool = False
 
 
@@ -319,7 +323,7 @@ class SubscribeWebhook(WebhookTarget):
 
     events: Annotated[list[WebhookEventName], Field(max_length=16)] = []
     authentication: WebhookAuthentication | None = None
-    retry_policy: WebhookRetryPolicy = WebhookRetryPolicy()
+    retry_policy: WebhookRetryPolicy = Field(default_factory=WebhookRetryPolicy)
 
 
 class UnsubscribeWebhook(WebhookTarget):
@@ -353,7 +357,7 @@ class AuditFilter(Wire):
 class AuditQuery(Wire):
     """`aios/audit.query`: records after number `after`. `proof`: with keys and head, for verifying the whole trail."""
 
-    filter: AuditFilter = AuditFilter()
+    filter: AuditFilter = Field(default_factory=AuditFilter)
     after: Annotated[int, Field(ge=0, le=1 << 52)] = 0
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     proof: bool = False
