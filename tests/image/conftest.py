@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.image.versions import build, build_earlier, build_next
+from tests.image.versions import build_earlier, build_next, build_once
 from tests.rig import host
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def package(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of this checkout, judged by lintian."""
-    return build(source, tmp_path_factory.mktemp("package"))
+    """The package of this checkout, judged by lintian; not built again for the same files."""
+    return build_once(source, tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ EX_UNAVAILABLE = 69
 EARLIER_COMMIT = "3043da7353e214208128b9fef797f20a2ac90f7f"
 EARLIER = "0.1.0~earlier"
 NEXT = f"{__version__}+next"
+#: packages of this checkout in the cache
+KEPT = 4
 #: The next version's database: one step more, of the kind that an older program can live with.
 STEP = """
 
@@ -48,6 +50,37 @@ def build(source: Path, directory: Path, *options: str) -> Path:
     assert done.stderr == "", "lintian has nothing to say"
     [package] = directory.glob("*.deb")
     return package
+
+
+def build_once(source: Path, directory: Path) -> Path:
+    """As `build`, unless there is one of the same files in the cache. The name is that of the package."""
+    kept = host.cache_directory() / f"aiosd-{_digest(source)}"
+    with host.locked(host.cache_directory() / "package.lock"):
+        if not kept.is_dir():
+            for old in _oldest(host.cache_directory()):
+                shutil.rmtree(old)
+            fresh = kept.with_suffix(".new")
+            shutil.rmtree(fresh, ignore_errors=True)
+            build(source, fresh)
+            fresh.rename(kept)
+        [package] = kept.glob("*.deb")
+        shutil.copy(package, directory)
+    return directory / package.name
+
+
+def _oldest(cache: Path) -> list[Path]:
+    """Packages in the cache that are one too many."""
+    found = [path for path in cache.glob("aiosd-*") if path.is_dir()]
+    return sorted(found, key=lambda path: path.stat().st_mtime)[: -KEPT + 1]
+
+
+def _digest(source: Path) -> str:
+    """Of the files of a tree: their names, whether they are programs, their contents."""
+    found = hashlib.sha256()
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        found.update(f"{file.relative_to(source)} {file.stat().st_mode & 0o100} {content}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def build_earlier(directory: Path) -> Path:

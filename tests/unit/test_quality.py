@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.quality
 
 ROOT = host.CHECKOUT
-SCRIPTS = ("packaging/install", "packaging/tools", "packaging/manpage", "image/boot")
+SCRIPTS = ("packaging/install", "packaging/tools", "packaging/manpage", "image/boot", "image/update-and-rollback")
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 50
 BUS_NAME = "org.aios.TaskManager"
