@@ -138,23 +138,26 @@ class Database:
     async def glance(self, key: Hashable, function: Callable[[sqlite3.Connection], T]) -> T:
         """As `read`, but what was read under this key since the last write is answered again, without a thread.
 
-        `key` must name all that `function` depends on besides the database, and nobody may change the answer.
+        `key` must name all that `function` depends on besides the database, and nobody may change the answer. It is for
+        what reads a few rows.
         """
         kept = self._glances.get(key)
         if kept is not None:
             return cast("T", kept)
         before = self._glances.generation
-        answer = await self.read(function)
+        if self._reads >= self._max_queued:
+            raise StoreError(StoreFailure.BUSY)
+        answer = await self._submit_read(function, brief=True)
         if self._writes == 0 and before == self._glances.generation:
             self._glances.keep(key, answer)
         return answer
 
-    async def _submit_read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    async def _submit_read(self, function: Callable[[sqlite3.Connection], T], *, brief: bool = False) -> T:
         if self._closing:
             raise StoreError(StoreFailure.BUSY, "the store is closing")
         future: asyncio.Future[T] = self._loop.create_future()
         self._reads += 1
-        self._readers.submit(ReadJob(function, future))
+        self._readers.submit(ReadJob(function, future, brief=brief))
         return await self._answered(future)
 
     async def _answered(self, future: asyncio.Future[T]) -> T:

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TOGETHER = 16
+"""Brief reads that are answered together at most."""
+
 _log = logging.getLogger(__name__)
 
 
 class QueuedRead(Protocol):
-    """A reading function that waits for its turn."""
+    """A reading function that waits for its turn. `brief`: it reads a few rows."""
+
+    brief: bool
 
     def wanted(self) -> bool:
         """Whether somebody still waits for the answer."""
@@ -37,10 +42,13 @@ class QueuedRead(Protocol):
 class ReadJob(Generic[T]):
     """`QueuedRead` for a function that returns T."""
 
-    __slots__ = ("_error", "_future", "_result", "_work")
+    __slots__ = ("_error", "_future", "_result", "_work", "brief")
 
-    def __init__(self, work: Callable[[sqlite3.Connection], T], future: asyncio.Future[T]) -> None:
+    def __init__(
+        self, work: Callable[[sqlite3.Connection], T], future: asyncio.Future[T], *, brief: bool = False
+    ) -> None:
         """`future` belongs to the loop."""
+        self.brief = brief
         self._work = work
         self._future = future
         self._result: tuple[T] | None = None
@@ -111,13 +119,41 @@ class Readers:
 
     def _run(self, connection: sqlite3.Connection) -> None:
         try:
-            while (job := self._queue.get()) is not None:
-                if job.wanted():
-                    job.run(connection)
-                self._on_loop(partial(self._settled, job))
+            job = self._queue.get()
+            while job is not None:
+                job = self._some(connection, job)
         finally:
             connection.close()
             self._on_loop(self._one_ended)
+
+    def _some(self, connection: sqlite3.Connection, job: QueuedRead) -> QueuedRead | None:
+        """Read, and answer; what follows. Brief reads that wait already are answered together: waking the loop costs
+        more than one of them does."""
+        done = [job]
+        while True:
+            if job.wanted():
+                job.run(connection)
+            following = self._at_hand() if job.brief and len(done) < TOGETHER else None
+            if following is None or not following.brief:
+                break
+            done.append(following)
+            job = following
+        self._on_loop(partial(self._settle, done))
+        return self._queue.get() if following is None else following
+
+    def _at_hand(self) -> QueuedRead | None:
+        """What waits already. The word to end stays for the next look."""
+        try:
+            found = self._queue.get_nowait()
+        except queue.Empty:
+            return None
+        if found is None:
+            self._queue.put(None)
+        return found
+
+    def _settle(self, done: Sequence[QueuedRead]) -> None:
+        for job in done:
+            self._settled(job)
 
     def _one_ended(self) -> None:
         self._alive -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tests.unit.store.rows import adding, names
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
 
 def test_asking_again_reads_once_until_something_is_written(tmp_path: Path) -> None:
@@ -79,6 +81,42 @@ def test_whatever_overlaps_an_answer_has_every_write_that_was_answered(steps: li
 
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(opened(Path(place)))
+
+
+def test_brief_reads_are_answered_together_and_do_not_wait_for_a_long_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Database.open(tmp_path / "a.db", readers=1) as database:
+            holds = [threading.Event() for _ in range(2)]
+            entered = threading.Event()
+
+            def slow(hold: threading.Event) -> Callable[[sqlite3.Connection], None]:
+                def read(_: sqlite3.Connection) -> None:
+                    entered.set()
+                    hold.wait(30)
+
+                return read
+
+            def brief(number: int) -> asyncio.Task[int]:
+                return asyncio.create_task(database.glance(number, lambda _: number))
+
+            first = asyncio.create_task(database.read(slow(holds[0])))
+            await asyncio.to_thread(entered.wait, 30)
+            before = [brief(number) for number in range(40)]
+            await asyncio.sleep(0)
+            second = asyncio.create_task(database.read(slow(holds[1])))
+            await asyncio.sleep(0)
+            after = brief(40)
+            await asyncio.sleep(0)
+            holds[0].set()
+            async with asyncio.timeout(30):
+                assert await asyncio.gather(*before) == list(range(40))
+                assert not second.done()
+                assert not after.done()
+                holds[1].set()
+                assert await after == 40
+                await asyncio.gather(first, second)
+
+    asyncio.run(scenario())
 
 
 def test_it_stays_small() -> None:
