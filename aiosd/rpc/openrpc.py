@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core.protocol_operations import SUPPORTED_VERSIONS
 from aiosd.errors import ErrorKind
+from aiosd.model.wire import Wire
 from aiosd.rpc.methods import METHODS
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ def _method(name: str, operation: Operation, schemas: dict[str, JsonValue]) -> J
 
 def schema_of(operation: Operation) -> JsonObject:
     """The JSON schema of an operation's parameters; what they share is in `components`."""
-    made: JsonObject = operation.params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+    made = operation.params.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
+    for name, field in operation.params.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, Wire):  # made by a factory, which pydantic does not show
+            made["properties"][field.alias or name]["default"] = default.model_dump(mode="json", by_alias=True)
     return made
 
 
