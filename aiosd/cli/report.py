@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from aiosd.cli.session import Session
 
-UNITS = ("aiosd.service", "aiosd.socket", "aiosd-lines.socket", "aios-launcher.service", "aios-launcher.socket",
-         "aios-tasks.slice")  # fmt: skip
+UNITS = ("aiosd.service", "aiosd.socket", "aiosd-lines.socket", "aios-launcher.service", "aios-launcher.socket")
+SLICE = ("aios-tasks.slice", "ActiveState,TasksCurrent,MemoryCurrent,CPUUsageNSec")
+"""The tasks', and what is asked of it: systemctl status would show their command lines."""
 LIBRARIES = ("aiohttp", "click", "cryptography", "dbus-fast", "jsonschema", "pydantic", "pyroute2", "rich", "sdnotify")
 DATABASE = Path("/var/lib/aiosd/aiosd.db")
 SYSTEM = ("PRETTY_NAME", "IMAGE_ID", "IMAGE_VERSION")
@@ -129,8 +130,10 @@ def _moment(microseconds: int) -> str:
 def of_systemd(lines: int) -> list[Section]:
     """The units, and what they wrote into the journal: the newest `lines` of it."""
     journal = ["journalctl", "--quiet", "--no-pager", f"--lines={lines}", "--output=short-iso-precise"]
+    unit, properties = SLICE
     return [
         section("Units", _told(["systemctl", "--no-pager", "--full", "--lines=0", "status", *UNITS])),
+        section(f"All tasks: {unit}", _told(["systemctl", "show", f"--property={properties}", unit])),
         section(f"Journal: at most {lines} lines", _told([*journal, *(f"--unit={unit}" for unit in UNITS)])),
     ]
 

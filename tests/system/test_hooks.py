@@ -164,9 +164,12 @@ def test_a_bug_report_has_no_secret_and_shows_each_what_they_may_see(near: Conta
     near.run("journalctl", "--sync")
     assert slip in near.sh("journalctl --no-pager --unit=aiosd.service")
 
+    private = near.run("aiosctl", "run", "test.sleep", "seconds=86123").stdout.strip()
+    until(lambda: status_of(near, private) == "working" and "86123" in near.sh("ps -eo args"))
     near.run("aiosctl", "bug-report", "--lines=5000", "--output=/run/report")
+    near.run("aiosctl", "cancel", private)
     report = near.sh("cat /run/report; rm /run/report")
-    assert [secret for secret in (key, TOKEN, slip, setting) if secret in report] == []
+    assert [secret for secret in (key, TOKEN, slip, setting, "86123") if secret in report] == []
     assert "sent Authorization: [removed]" in report
     assert "# proxy password: [removed]" in report
     for told in (task_id, "Active: active (running)", "aios-launcher.service", '"launcher"', "sound, version 1."):
