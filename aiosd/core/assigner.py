@@ -109,10 +109,13 @@ class Assigner:
         if not self._crew.present or self._draining() or not self._is_wanted():
             self._next_moment = None
             return
+        anybody, open_ones, self._next_moment = await self._database.read(_look)
+        await self._take_back_unaccepted(open_ones)
+        if not anybody:
+            return  # most passes end here, so that what they cost does not depend on how many workers there are
         registered = {key: one.worker.registered_at for key, one in self._crew.present.items()}
         offers = self._crew.offers()
-        pairs, open_ones, self._next_moment = await self._database.read(lambda db: self._choose(db, offers, registered))
-        await self._take_back_unaccepted(open_ones)
+        pairs = await self._database.read(lambda db: self._choose(db, offers, registered))
         if not pairs:
             return
         given = await self._database.write(lambda tx: self._offer(tx, pairs))
@@ -130,15 +133,13 @@ class Assigner:
 
     def _choose(
         self, db: sqlite3.Connection, offers: Sequence[Offer], registered: Mapping[WorkerKey, int]
-    ) -> tuple[list[Pair], list[Assignment], int | None]:
+    ) -> list[Pair]:
         """In a reader's thread."""
-        now = clock.now()
-        open_ones = workers.open_assignments(db)
-        taken = Counter(one.worker for one in open_ones)
+        taken = Counter(one.worker for one in workers.open_assignments(db))
         for offer in offers:
             offer.taken = taken[offer.key]
-        pairs = match(self._wanted(db, now, [one for one in offers if one.has_room], registered), offers, AT_ONCE)
-        return pairs, open_ones, planned.next_moment(db, now)
+        free = [one for one in offers if one.has_room]
+        return match(self._wanted(db, clock.now(), free, registered), free, AT_ONCE)
 
     def _wanted(
         self, db: sqlite3.Connection, now: int, free: Sequence[Offer], registered: Mapping[WorkerKey, int]
@@ -210,6 +211,13 @@ class Assigner:
         waits += [since + lease - now for since in self._offered_at.values()]
         waits += [at - clock.boottime() for at in self._deadlines.values()]
         return max(0.0, min(waits))
+
+
+def _look(db: sqlite3.Connection) -> tuple[bool, list[Assignment], int | None]:
+    """Whether anybody could be given away, what is, and when time makes a difference."""
+    now = clock.now()
+    anybody = next(planned.ready(db, now), None) is not None
+    return anybody, workers.open_assignments(db), planned.next_moment(db, now)
 
 
 def _for_each(work: Callable[..., None], rows: Sequence[tuple[object, ...]], transaction: Transaction) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import box, rpc, sessions
+from tests.bench import box, rpc, sessions, workers
 from tests.bench.figures import Figure, Spread, as_markdown, as_text
 from tests.rig import container, host
 
@@ -29,7 +29,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=30.0, help="seconds of doing nothing (default: %(default)s)")
     parser.add_argument("--stored", type=int, default=MANY, help="finished tasks of the big database")
     parser.add_argument("--door", type=float, default=8.0, help="seconds of each request to the JSON-RPC door")
-    parser.add_argument("--only", choices=("speed", "size", "door", "sessions"), help="a part of it")
+    parser.add_argument("--only", choices=("speed", "size", "door", "sessions", "workers"), help="a part of it")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
     parser.add_argument("--bus", type=container.Bus, choices=list(container.Bus), default=container.Bus.DAEMON)
     parser.add_argument("--write", type=Path, metavar="FILE", help="also as a Markdown document")
@@ -137,7 +137,7 @@ def main() -> int:
     options = _options(sys.argv[1:])
     figures: list[Figure] = []
     try:
-        if options.only not in ("door", "sessions"):
+        if options.only not in ("door", "sessions", "workers"):
             with box.prepared(f"bench-{os.getpid()}", options.bus) as bench:
                 figures += _measure(bench, options)
         if options.only in (None, "door"):
@@ -145,6 +145,8 @@ def main() -> int:
         if options.only in (None, "sessions"):
             sizes, rounds, calls = ((20, 40), 1, 2) if options.quick else (sessions.SIZES, 5, 20)
             figures += sessions.figures(sizes, rounds, calls)
+        if options.only in (None, "workers"):
+            figures += workers.figures((5, 10), 1, 2, 1.0) if options.quick else workers.figures()
     except host.Unavailable as error:
         print(f"bench: {error}", file=sys.stderr)
         return 69

@@ -26,6 +26,7 @@ ROWS = (
     "after its commit",
     "clients, in all",
     "finished tasks in the session",
+    "heartbeats a second",
 )
 
 
