@@ -1,7 +1,8 @@
 """The soak: users at work, services killed at random; in the end the store is held against what was promised.
 
 `python3 -m tests.soak [--minutes 30] [--seed N]` boots a box of its own and prints its figures; exit status 1 when
-something was lost, ran on, or grew without bound. CI runs two minutes of it (`test_soak.py`).
+something was lost, ran on, or grew without bound. `AIOSD_WRITE_DOCS=1` writes them into docs/reliability.md. CI runs
+two minutes of it (`test_soak.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.outcomes import note
 from tests.rig import container, host, product
 
 if TYPE_CHECKING:
@@ -160,6 +162,26 @@ def soak(minutes: float, seed: int) -> Figures:
     return figures
 
 
+def as_rows(figures: Figures, minutes: float, load: float) -> dict[str, str]:
+    """For docs/reliability.md: name and value."""
+    mib = 1 << 20
+    died = figures.refused.get("died", 0)
+    refused = {name: count for name, count in figures.refused.items() if name != "died"}
+    return {
+        "minutes": f"{minutes:.0f}, load of the machine at the end {load:.0f}",
+        "blows": f"{sum(figures.blows.values())}: "
+        + ", ".join(f"{count} {name}" for name, count in sorted(figures.blows.items())),
+        "calls": f"{figures.calls}, of which the connection died in {died}",
+        "refused": ", ".join(f"{count} {name}" for name, count in sorted(refused.items())) or "0",
+        "tasks promised": f"{figures.promised}",
+        "lost, run lost, without an end, scope left, anything else wrong": f"{len(figures.problems)}",
+        "resident memory, descriptors, threads, at most": f"{figures.rss / mib:.0f} MiB, {figures.descriptors}, "
+        f"{figures.threads}",
+        "database, write-ahead log, at most": f"{figures.database / mib:.1f} MiB, {figures.wal / mib:.1f} MiB",
+        "longest silence for a caller": f"{figures.silence:.1f} s",
+    }
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(prog="tests.soak", description=__doc__)
@@ -167,6 +189,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     figures = soak(options.minutes, options.seed)
+    for row in as_rows(figures, options.minutes, os.getloadavg()[0]).items():
+        note("soak", *row)
     print(json.dumps({"seed": options.seed, "minutes": options.minutes, **vars(figures)}, indent=2))
     sys.exit(1 if figures.problems else 0)
 

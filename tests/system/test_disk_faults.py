@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import prerequisites
+from tests.outcomes import note
 from tests.rig import disk, host
 from tests.system.trouble import (
     SERVICE,
@@ -93,6 +94,11 @@ def test_fsync_fails_and_works_again(machine: Container, failing_disk: FailingDi
     assert main_pid(machine) == pid, "it was not replaced for it"
     assert aiosctl(machine, "state", "check").returncode == 0
     assert aiosctl(machine, "audit", "verify").returncode == 0
+    note(
+        "faults", "fsync(2) fails with EIO",
+        f"creation refused {1 + len(refused)} times (exit status {STORAGE}); reading works; the task that ends then "
+        "completes, 1 attempt; works again with the disk, not restarted",
+    )  # fmt: skip
 
 
 def test_turned_read_only_under_it(machine: Container, failing_disk: FailingDisk) -> None:
@@ -115,3 +121,8 @@ def test_turned_read_only_under_it(machine: Container, failing_disk: FailingDisk
     serves(machine)
     assert becomes(machine, running, "completed")["attempt"] == 1, "its result was on the other disk"
     assert aiosctl(machine, "state", "check").returncode == 0
+    note(
+        "faults", "file system turned read-only by the kernel under it",
+        f"creation refused (exit status {done.returncode}); reading works, not restarted; the task that ends meanwhile "
+        "completes, 1 attempt, on a file system that can be written",
+    )  # fmt: skip

@@ -129,11 +129,14 @@ async def webhook(client: Client) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`ends`: the status of each task; `runs`: programs started for each; `lines`: log lines told of each.
+    """`title`: what is done. `ends`: the status of each task; `runs`: programs started for each.
+
+    `lines`: log lines told of each task.
 
     `delivered`: states that the webhook was told, in order; a death may have one told twice, never left out.
     """
 
+    title: str
     script: Callable[[Client], Awaitable[None]]
     program: Callable[[FakeRun], Awaitable[None]]
     ends: str
@@ -146,13 +149,37 @@ class Scenario:
 
 
 SCENARIOS = {
-    "run": Scenario(run_to_its_end, works, "completed", lines=LINES, artifacts=1, result={"done": True}),
-    "dependency": Scenario(two_in_a_row, works, "completed", tasks=2, lines=LINES, artifacts=1, result={"done": True}),
-    "input": Scenario(question_and_answer, asks, "completed", result={"answer": {"n": 7}}),
-    "cancel": Scenario(cancel_while_running, waits, "canceled", lines=1),
-    "pause": Scenario(pause_and_resume, holds, "canceled"),
-    "webhook": Scenario(webhook, asks, "completed", result={"answer": {"n": 7}}, delivered=("working", "completed")),
-    "retry": Scenario(attempts, fails, "failed", runs=3),
+    "run": Scenario(
+        "create, run, progress, log, artifact, finish",
+        run_to_its_end,
+        works,
+        "completed",
+        lines=LINES,
+        artifacts=1,
+        result={"done": True},
+    ),
+    "dependency": Scenario(
+        "two tasks, one after the other",
+        two_in_a_row,
+        works,
+        "completed",
+        tasks=2,
+        lines=LINES,
+        artifacts=1,
+        result={"done": True},
+    ),
+    "input": Scenario("question and answer", question_and_answer, asks, "completed", result={"answer": {"n": 7}}),
+    "cancel": Scenario("cancel", cancel_while_running, waits, "canceled", lines=1),
+    "pause": Scenario("pause, resume, cancel", pause_and_resume, holds, "canceled"),
+    "webhook": Scenario(
+        "webhook registered and delivered",
+        webhook,
+        asks,
+        "completed",
+        result={"answer": {"n": 7}},
+        delivered=("working", "completed"),
+    ),
+    "retry": Scenario("three attempts", attempts, fails, "failed", runs=3),
 }
 
 MANIFESTS = {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.store.errors import StoreError
+from tests.outcomes import note
 from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import PATIENCE, play
 from tests.unit.hooks.receiver import receiving
@@ -68,8 +69,9 @@ def leaf(error: BaseException) -> BaseException:
     return error
 
 
-def died_at(scenario: Scenario, deaths: list[list[Crash]]) -> None:
+def died_at(name: str, deaths: list[list[Crash]], what: str) -> None:
     """Play it once for each; every failure is told, not the first only."""
+    scenario = SCENARIOS[name]
 
     async def all_of_them() -> None:
         wrong = []
@@ -79,7 +81,7 @@ def died_at(scenario: Scenario, deaths: list[list[Crash]]) -> None:
             except BaseExceptionGroup as group:
                 error = leaf(group)
                 wrong.append(f"{', '.join(f'{one.moment} commit {one.commit}' for one in crashes)}: {error!r}")
-        print(f"{len(deaths)} deaths, {len(wrong)} with something wrong")
+        note("crashes", f"{scenario.title}{what}", len(deaths), len(wrong))
         assert not wrong, "\n".join([f"{len(wrong)} of {len(deaths)} deaths:", *wrong])
 
     asyncio.run(all_of_them())
@@ -98,15 +100,12 @@ def commits_of(scenario: Scenario) -> int:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_death_at_each_commit(name: str) -> None:
-    scenario = SCENARIOS[name]
-    numbers = range(1, commits_of(scenario) + 1)
-    died_at(scenario, [[Crash(number, moment)] for number in numbers for moment in Moment])
+    numbers = range(1, commits_of(SCENARIOS[name]) + 1)
+    died_at(name, [[Crash(number, moment)] for number in numbers for moment in Moment], "")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_second_death_while_it_recovers(name: str) -> None:
-    scenario = SCENARIOS[name]
-    numbers = range(1, commits_of(scenario) + 1, 2)
-    died_at(scenario, [
-        [Crash(number, Moment.AFTER), Crash(second, Moment.BEFORE)] for number in numbers for second in (2, 4, 6)
-    ])  # fmt: skip
+    numbers = range(1, commits_of(SCENARIOS[name]) + 1, 2)
+    deaths = [[Crash(number, Moment.AFTER), Crash(second, Moment.BEFORE)] for number in numbers for second in (2, 4, 6)]
+    died_at(name, deaths, "; and again in recovery")
