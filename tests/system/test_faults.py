@@ -99,8 +99,8 @@ def test_killed_at_random_under_load(machine: Container) -> None:
     assert aiosctl(machine, "audit", "verify").returncode == 0
     note(
         "faults", "aiosd, launcher killed or restarted, systemd executed again, at random under load",
-        f"{LOAD_SECONDS:.0f} s, {blows} blows, {len(promised)} tasks promised that may not run twice: {len(set(ran))} ran, "
-        f"{twice} twice, {len(ended)} completed; no scope left, store and audit trail sound",
+        f"{LOAD_SECONDS:.0f} s, {blows} blows; of {len(promised)} tasks promised that may not run twice "
+        f"{len(set(ran))} ran, {twice} of them twice, {len(ended)} completed; no scope left, store and trail sound",
     )  # fmt: skip
 
 
