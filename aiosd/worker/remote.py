@@ -47,6 +47,10 @@ PATIENCE = 60.0
 """Seconds that a report waits for a daemon that is being restarted."""
 
 
+PASSING = frozenset({"AIOS-RATE-LIMITED", "AIOS-STORAGE", "AIOS-SHUTTING-DOWN", "AIOS-RESOURCE-BUSY"})
+"""Refusals that pass: of a daemon that is about to be replaced, say."""
+
+
 class TakenAway(WorkerError):
     """The assignment is not this worker's any more: it was canceled, or given to another one. Stop working on it."""
 
@@ -247,14 +251,13 @@ class RemoteWorker:
         while True:
             try:
                 self._client.call(f"aios/worker.{word}", {"worker_id": self.id, **params})
-            except CallError as error:
-                if error.data.get("reason") != "fenced" and error.error_id != "AIOS-ASSIGNMENT-NOT-FOUND":
-                    raise
-                ended = {"complete": "completed", "fail": "failed"}.get(word)
-                if waited and ended is not None and error.data.get("status") == ended:
-                    return  # it was heard the first time
-                raise TakenAway(str(error)) from None
-            except (OSError, ProtocolError):
+            except (CallError, OSError, ProtocolError) as error:
+                if isinstance(error, CallError) and error.error_id not in PASSING:
+                    if waited and _was_heard(word, error):
+                        return
+                    if error.data.get("reason") != "fenced" and error.error_id != "AIOS-ASSIGNMENT-NOT-FOUND":
+                        raise
+                    raise TakenAway(str(error)) from None
                 if waited > PATIENCE:
                     raise
                 self._ending.wait(pause)
@@ -340,7 +343,7 @@ class RemoteWorker:
             except CallError as refused:
                 return self._end(refused)
             return True
-        if error.error_id in ("AIOS-RATE-LIMITED", "AIOS-STORAGE", "AIOS-SHUTTING-DOWN", "AIOS-RESOURCE-BUSY"):
+        if error.error_id in PASSING:
             self._ending.wait(LONGEST_PAUSE)
             return True
         return self._end(error)
@@ -367,3 +370,9 @@ def read_request(path: Path) -> JsonObject:
     """An execution request from the file that `aios-task worker run` made of it."""
     found: JsonValue = json.loads(path.read_text("utf-8"))
     return found if isinstance(found, Mapping) else {}
+
+
+def _was_heard(word: str, error: CallError) -> bool:
+    """Whether a word that had to be said again was heard the first time."""
+    ended = {"complete": "completed", "fail": "failed"}.get(word)
+    return ended is not None and error.data.get("status") == ended

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.auth.decision import Decision
+from aiosd.core.executors import LOCAL
 from aiosd.errors import ErrorKind
 from aiosd.rpc.peer import Peer
 from aiosd.run.client import LauncherError, LauncherErrorCode
@@ -178,6 +179,20 @@ async def approved_for_another(story: Told) -> Json:
     return error
 
 
+async def no_executor(story: Told) -> Json:
+    story.aios.services.executors.remove(LOCAL)
+    task = await _task(story)
+    await story.aios.ended(task)
+    error: Json = (await story.http.call("aios/task.get", {"task_id": task}))["result"]["error"]
+    return error
+
+
+async def no_assignment(story: Told) -> Json:
+    made = (await story.http.call("aios/worker.register", {"worker_id": "mine", "liveness": "heartbeat"}))["result"]
+    word = {"worker_id": "mine", "registration": made["registration"], "assignment_id": f"wa-{NOBODY}"}
+    return await _error(story, "aios/worker.accept", word)
+
+
 async def _session(story: Told) -> str:
     made = await story.http.call("aios/session.create", {"title": "t"})
     return str(made["result"]["session_id"]) if "result" in made else f"sess-{NOBODY}"
@@ -265,6 +280,9 @@ ROWS: dict[ErrorKind, tuple[Callable[[Told], Awaitable[Json]], dict[str, object]
     ErrorKind.SUBSCRIPTION_NOT_FOUND: (asking("aios/task.unsubscribe", subscription_id="sub-001"), {}),
     ErrorKind.APPROVAL_NOT_FOUND: (asking("aios/approval.get", approval_id=f"apr-{NOBODY}"), {}),
     ErrorKind.PLAN_NOT_FOUND: (no_plan, {"field": "session_id"}),
+    ErrorKind.ASSIGNMENT_NOT_FOUND: (no_assignment, {"field": "assignment_id"}),
+    ErrorKind.EXECUTOR_NOT_FOUND: (no_executor, {"reason": "capability-missing"}),
+    ErrorKind.WORKER_NOT_FOUND: (asking("aios/worker.get", worker_id="nobody"), {"field": "worker_id"}),
     ErrorKind.WEBHOOK_NOT_FOUND: (asking("aios/webhook.resume", webhook_id=f"wh-{NOBODY}"), {"field": "webhook_id"}),
     ErrorKind.SANDBOX_VIOLATION: (sandboxed, {"reason": "sandbox", "signal": "SIGSYS"}),
     ErrorKind.SHUTTING_DOWN: (shutting_down, {"reason": "shutting-down"}),
@@ -279,11 +297,15 @@ ROWS: dict[ErrorKind, tuple[Callable[[Told], Awaitable[Json]], dict[str, object]
 
 ELSEWHERE = {
     ErrorKind.INTERNAL,  # a fault of ours: test_http has one put in
-    ErrorKind.WORKER_NOT_FOUND,
 }
 
 
-HOW = {ErrorKind.TASK_FAILED, ErrorKind.SANDBOX_VIOLATION, ErrorKind.APPROVAL_REJECTED}
+HOW = {
+    ErrorKind.TASK_FAILED,
+    ErrorKind.SANDBOX_VIOLATION,
+    ErrorKind.APPROVAL_REJECTED,
+    ErrorKind.EXECUTOR_NOT_FOUND,
+}
 """Ends of a task: the message is how it came about."""
 
 

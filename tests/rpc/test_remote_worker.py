@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.worker.remote import Assignment, RemoteWorker, TakenAway
 from tests.rpc.serving import door
 from tests.unit.core.rig import ROOT, Config, Core, core, eventually, play
@@ -21,6 +22,10 @@ from tests.unit.core.test_workers import LOGIN, assignments
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    import pytest
+
+    from aiosd.auth.caller import Caller
+    from aiosd.core.operations import Reply
     from aiosd.model.jsontext import JsonObject
 
 CHECKOUT = Path(__file__).parents[2]
@@ -96,6 +101,27 @@ def test_a_python_worker_does_a_task_and_asks_on_the_way(place: Path) -> None:
             assert (done.status, done.result) == ("completed", {"answer": {"branch": "main"}, "allowed": False})
             (row,) = rows(await aios.invoke("worker.list", {"ended": True, "all_users": True}), "workers")
             assert (row["status"], row["reason"]) == ("gone", "it unregistered")
+
+    play(scenario())
+
+
+def test_a_word_to_a_daemon_that_is_stopping_is_said_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(place) as aios:
+            _, ids = await planned(aios, LOGIN)
+            refused = {"worker.accept", "worker.complete"}
+            invoke = aios.manager.invoke
+
+            async def stopping(name: str, caller: Caller, params: JsonObject) -> Reply:
+                if name in refused:
+                    refused.discard(name)
+                    raise AiosError(ErrorKind.SHUTTING_DOWN)
+                return await invoke(name, caller, params)
+
+            monkeypatch.setattr(aios.manager, "invoke", stopping)
+            await in_thread(place, "worker_py", lambda _: {"done": True})
+            assert not refused
+            assert (await aios.task(ids[TITLE])).result == {"done": True}
 
     play(scenario())
 
