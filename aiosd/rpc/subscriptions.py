@@ -142,8 +142,14 @@ class Subscriptions:
 
     async def restore(self) -> None:
         """Take up what was kept: all that happened since is owed, as nobody knows what was sent of it."""
-        for one in () if self._keeper is None else await self._keeper.all_():
-            found = granted({**one.granted, "subscription_id": one.id}, after=one.after)
+        if self._keeper is None:
+            return
+        for one in await self._keeper.all_():
+            try:
+                found = granted({**one.granted, "subscription_id": one.id}, after=one.after)
+            except (KeyError, TypeError, ValueError):
+                self._keeper.forget(one.id)  # of another program, or damaged: its client is told that it is not there
+                continue
             self.start(Entry(Owner(one.uid, one.session), found, one.scope, owed=one.after + 1, kept=True))
 
     def start(self, entry: Entry, recorded: Sequence[Shown] = ()) -> None:

@@ -10,6 +10,7 @@ from aiosd.model.subscription import KeptSubscription
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiosd.model.jsontext import JsonObject
     from aiosd.store.tasks import Executor
 
 
@@ -28,9 +29,16 @@ def forget(db: Executor, ids: Sequence[str]) -> None:
 
 
 def all_(db: Executor) -> list[KeptSubscription]:
-    """All, in the order of their making."""
+    """All, in the order of their making. What cannot be read (of a database that was salvaged) is empty."""
     rows = db.execute("SELECT id, uid, session, scope, granted, after FROM subscriptions ORDER BY created_at, id")
     return [
-        KeptSubscription(identifier, uid, session, jsontext.parse_object(scope), jsontext.parse_object(granted), after)
+        KeptSubscription(identifier, uid, session, _read(scope), _read(granted), after)
         for identifier, uid, session, scope, granted, after in rows
     ]
+
+
+def _read(text: str) -> JsonObject:
+    try:
+        return jsontext.parse_object(text)
+    except jsontext.JsonTextError:
+        return {}

@@ -188,6 +188,26 @@ def test_what_has_ended_does_not_come_back(place: Path, how: str) -> None:
     play(scenario())
 
 
+@pytest.mark.parametrize("granted", ["", "{", "{}", '{"subscription_id": 1}', '{"feed": "other"}'])
+def test_one_that_cannot_be_read_keeps_nobody_out(place: Path, granted: str) -> None:
+    async def scenario() -> None:
+        async with life(place) as now:
+            spoilt, made = await now.subscribe(), await now.subscribe()
+            await now.core.database.write(
+                lambda transaction: (
+                    transaction.execute("UPDATE subscriptions SET granted = ? WHERE id = ?", (granted, spoilt)).rowcount
+                )
+            )
+            await now.commit(1)
+        async with life(place) as now:
+            assert await now.status(spoilt) == 404
+            assert await now.hear(made, 1) == [1]
+            await now.subscriptions.settled()
+            assert await now.core.count("subscriptions") == 1
+
+    play(scenario())
+
+
 def test_one_that_nobody_takes_up_after_a_restart_lapses(place: Path) -> None:
     async def scenario() -> None:
         async with life(place) as now:
