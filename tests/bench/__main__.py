@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import box, rpc, sessions, workers
+from tests.bench import box, restarts, rpc, sessions, workers
 from tests.bench.figures import Figure, Spread, as_markdown, as_text
 from tests.rig import container, host
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.bench.box import Bench
 
 FEW, MANY = 100, 10_000
+PARTS = ("speed", "size", "restarts", "door", "sessions", "workers")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -29,7 +30,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=30.0, help="seconds of doing nothing (default: %(default)s)")
     parser.add_argument("--stored", type=int, default=MANY, help="finished tasks of the big database")
     parser.add_argument("--door", type=float, default=8.0, help="seconds of each request to the JSON-RPC door")
-    parser.add_argument("--only", choices=("speed", "size", "door", "sessions", "workers"), help="a part of it")
+    parser.add_argument("--only", choices=PARTS, help="a part of it")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
     parser.add_argument("--bus", type=container.Bus, choices=list(container.Bus), default=container.Bus.DAEMON)
     parser.add_argument("--write", type=Path, metavar="FILE", help="also as a Markdown document")
@@ -112,6 +113,8 @@ def _measure(bench: Bench, options: argparse.Namespace) -> list[Figure]:
         figures += _idle(bench, options.idle)
         figures += _live(bench)
         figures += _stored(bench, options.stored)
+    if options.only in (None, "restarts"):
+        figures += restarts.figures(bench, options.stored, 1 if options.quick else 5)
     return figures
 
 

@@ -21,6 +21,7 @@ ROWS = (
     "live task",
     "first page",
     "ready",
+    "silence of a streaming client",
     "task.get",
     "aios/task.list",
     "after its commit",
