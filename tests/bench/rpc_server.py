@@ -52,9 +52,9 @@ def _append(transaction: Transaction, task: str, numbers: range) -> None:
 async def _commit(aios: Core, task: str, count: int, batch: int, pause: float) -> list[float]:
     moments: list[float] = []
     for first in range(0, count, batch):
-        numbers = range(first, first + batch)
+        numbers = range(first, min(first + batch, count))
         await aios.database.write(partial(_append, task=task, numbers=numbers))
-        moments += [time.monotonic()] * batch
+        moments += [time.monotonic()] * len(numbers)
         await asyncio.sleep(pause)
     return moments
 
