@@ -122,6 +122,9 @@ class Crew:
         self._dirty.discard(key)
         for task_id in member.tasks:
             self._holders.pop(task_id, None)
+        self._let_go(member)
+
+    def _let_go(self, member: Present) -> None:
         if member.descriptor is not None:
             asyncio.get_running_loop().remove_reader(member.descriptor)
             os.close(member.descriptor)
@@ -129,8 +132,8 @@ class Crew:
 
     def close(self) -> None:
         """Let go of all descriptors: the daemon ends, the workers do not."""
-        for key in tuple(self.present):
-            self.drop(key)
+        for member in self.present.values():
+            self._let_go(member)
 
     def count_of(self, uid: int) -> int:
         """How many of a user's are there."""

@@ -286,6 +286,6 @@ def _step(task: Task) -> dict[str, JsonValue]:
     }  # fmt: skip
     more: dict[str, JsonValue] = {
         "kind": task.kind, "risk_level": task.risk_level, "parent_task_id": task.parent_id,
-        "capability_id": task.capability_id or None,
+        "capability_id": task.capability_id or None, "worker_id": task.worker_id,
     }  # fmt: skip
     return row | {name: value for name, value in more.items() if value is not None}

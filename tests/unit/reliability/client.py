@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
@@ -91,6 +92,52 @@ class Client:
                     return
                 raise
             return
+
+    async def planned(self) -> None:
+        """A session with a plan of one task; found again when the answer is lost."""
+        session = await self._sure("session.create", {"title": "one"}, "session.list", {}, "sessions")
+        about: JsonObject = {"session_id": session["session_id"]}
+        await self._sure("plan.create", {**about, "tasks": [{"title": "one"}]}, "plan.get", about, "tasks")
+
+    async def _sure(self, name: str, params: JsonObject, look: str, about: JsonObject, key: str) -> JsonObject:
+        """A call that makes something; what was made, by its answer or by looking."""
+        while True:
+            with suppress(Dead):
+                return await self.world.call(name, params)
+            with suppress(Dead, AiosError):  # what is not there yet is made by the next call
+                found = (await self.world.call(look, about))[key]
+                if isinstance(found, list) and found and isinstance(found[0], dict):
+                    return found[0]
+
+    async def works_elsewhere(self, result: JsonObject) -> None:
+        """A worker: takes what it is offered and completes it, as often as it takes until that was heard once."""
+        worker: JsonObject = {"worker_id": "worker_mac_001"}
+        kept: JsonObject = {}
+        while True:
+            try:
+                made = await self.world.call("worker.register", {**worker, **kept})
+                kept = {"registration": made["registration"]}
+                shown = made
+                while not (offers := shown["assignments"]):
+                    known: JsonObject = {"known": shown["tag"], "wait_ms": 2000}
+                    shown = await self.world.call("worker.heartbeat", {**worker, **kept, **known})
+                assert isinstance(offers, list)
+                assert isinstance(offers[0], dict)
+                about: JsonObject = {**worker, "assignment_id": offers[0]["assignment_id"]}
+                await self.world.call("worker.accept", about)
+                await self.world.call("worker.complete", {**about, "result": result})
+            except Dead:
+                if await self._ended():
+                    return
+            else:
+                return
+
+    async def _ended(self) -> bool:
+        """Whether the task of the plan has."""
+        while True:
+            with suppress(Dead):
+                found = (await self.world.call("task.list", {"filter": {"status": ["completed"]}}))["tasks"]
+                return bool(found)
 
     async def begun(self, task_id: str) -> None:
         """Wait until its program has started: a task that is canceled before that need never start one."""

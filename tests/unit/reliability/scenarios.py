@@ -127,6 +127,12 @@ async def webhook(client: Client) -> None:
             await asyncio.sleep(0.01)
 
 
+async def by_a_worker(client: Client) -> None:
+    """A task of a plan, done by a worker elsewhere that registers again after each death."""
+    await client.planned()
+    await client.works_elsewhere({"done": True})
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`title`: what is done. `ends`: the status of each task; `runs`: programs started for each.
@@ -180,6 +186,9 @@ SCENARIOS = {
         delivered=("working", "completed"),
     ),
     "retry": Scenario("three attempts", attempts, fails, "failed", runs=3),
+    "worker": Scenario(
+        "a worker does a task of a plan", by_a_worker, works, "completed", runs=0, result={"done": True}
+    ),
 }
 
 MANIFESTS = {
