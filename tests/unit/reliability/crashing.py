@@ -97,6 +97,10 @@ class MortalDatabase(Database):
             super()._write_settled(jobs, items)
 
 
+_FOR_CALLERS = ("Control.", "Crew.", "Database.", "WorkerOperations.")
+"""What a daemon does to its end for callers that may have gone; a dead one does not."""
+
+
 @dataclass
 class World:
     """One machine and its daemon's lives, one after the other. `told`: what each life's subscribers were told."""
@@ -162,7 +166,7 @@ class World:
             except asyncio.CancelledError:
                 self._up.clear()
                 for task in asyncio.all_tasks():  # what it carries out for callers that may have gone
-                    if getattr(task.get_coro(), "__qualname__", "").startswith(("Control.", "Database.")):
+                    if getattr(task.get_coro(), "__qualname__", "").startswith(_FOR_CALLERS):
                         task.cancel()
                 if not self._life.done() or asyncio.current_task().cancelling():  # type: ignore[union-attr]  # we run
                     self._life.cancel()
