@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.decision import Authority, Decision
 from aiosd.auth.places import PlaceError, run_of
 from aiosd.auth.policy import Access, Action, required_action
+from aiosd.core.fair import Fair
 from aiosd.core.prompts import Prompts
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.store import runs
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from aiosd.store.database import Database
 
     Recorder = Callable[[Caller, Action, Decision, Mapping[str, str]], Awaitable[None]]
+
+LOOKS_EACH, LOOKS = 8, 64
+"""Questions to the authority at a time, of one user and of all, where nobody is asked. dbus-daemon lets one connection
+wait for 128 answers (max_replies_per_connection); one more is an error at once, and would be a no for somebody else."""
+PATIENCE = 30.0
+"""Seconds that such a question may take, the wait for its turn included. What has no answer by then is a no."""
 
 _NO_TASK = "there is no such task, or it is another user's"
 
@@ -50,12 +58,17 @@ class Authorizer:
         self._authority = authority
         self._record = record
         self._prompts = prompts or Prompts()
+        self._looks = Fair(LOOKS_EACH, LOOKS)
 
     async def look(self, caller: Caller, action: Action, details: Mapping[str, str]) -> Decision:
         """What the authority says when nobody may be asked; root is not asked about."""
         if caller.is_root:
             return Decision.ALLOWED
-        return await self._authority.check(caller.subject, action.value, details, interactive=False)
+        try:
+            async with asyncio.timeout(PATIENCE), self._looks.place(caller.uid):
+                return await self._authority.check(caller.subject, action.value, details, interactive=False)
+        except TimeoutError:
+            return Decision.UNAVAILABLE
 
     async def ask_person(
         self,

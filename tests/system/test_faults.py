@@ -42,6 +42,7 @@ DATABASE = f"{STATE}/aiosd.db"
 MARKS = "/var/tmp/aiosd-marks"
 CONFIG = "/run/aios/aiosd.conf.d/50-test.conf"
 DROP_IN = "/run/systemd/system/aiosd.service.d"
+FLOOD = 10_000
 LOAD_SECONDS = float(os.environ.get("AIOSD_LOAD_SECONDS", "12"))
 
 __all__ = ["machine", "well_afterwards"]
@@ -371,6 +372,36 @@ def test_without_memory_nothing_hangs_and_nothing_is_lost(machine: Container) ->
         "faults", "memory: not a byte more while 60 callers want much of it",
         f"callers: {', '.join(f'{count} {name}' for name, count in sorted(ends.items()))}; none hangs; restarts: "
         f"{restarts}; the running task completes, 1 attempt; {len(promised)} tasks promised, all completed",
+    )  # fmt: skip
+
+
+def test_ten_thousand_creations_of_one_user_starve_nobody(machine: Container) -> None:
+    """Another user's tasks are created and complete meanwhile; the daemon's memory does not grow with what is asked."""
+    pid = machine.run("systemctl", "show", "--value", "--property=MainPID", "aiosd.service").stdout.strip()
+
+    def memory(what: str) -> int:
+        return int(machine.sh(f"awk '/^{what}:/ {{print $2}}' /proc/{pid}/status")) // 1024
+
+    before = memory("VmRSS")
+    environment = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
+    others = 0
+    with machine.popen("python3", "-m", "tests.system.flood", str(FLOOD), user="alice", env=environment) as flood:
+        while flood.poll() is None:
+            done = aiosctl(machine, "run", "test.sleep", "seconds=0", "--wait", "--priority=high", user="bob")
+            assert done.returncode == 0, done.stderr
+            others += 1
+        assert flood.stdout is not None
+        ends: dict[str, int] = json.loads(flood.stdout.read())
+    assert sum(ends.values()) == FLOOD
+    assert ends.keys() <= {"answered", "AIOS-RATE-LIMITED", "AIOS-QUEUE-FULL", "AIOS-RESOURCE-BUSY"}, ends
+    assert others, "nobody else came"
+    grown = memory("VmHWM") - before
+    assert grown < 64, f"{grown} MiB more than before"
+    assert machine.run("systemctl", "show", "--value", "--property=MainPID", "aiosd.service").stdout.strip() == pid
+    note(
+        "faults", "10 000 creations at once by one user",
+        f"{', '.join(f'{count} {name}' for name, count in sorted(ends.items()))}; meanwhile {others} of {others} tasks "
+        f"of another user completed; at most {grown} MiB more than before, the daemon not restarted",
     )  # fmt: skip
 
 
