@@ -10,17 +10,17 @@ import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.core import changes, clock, run_events, run_states, tree
+from aiosd.core.answers import check_answer
 from aiosd.core.authorization import task_not_found
 from aiosd.core.executors import WORKERS
 from aiosd.core.outcome import Verdict
 from aiosd.core.refusals import illegal, refuse_final
-from aiosd.core.settings import MAX_DOCUMENT_BYTES
+from aiosd.core.steps import thin
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.manifest import schema
-from aiosd.model import jsontext
 from aiosd.model.event import Source
 from aiosd.model.machine import IllegalTransition
 from aiosd.model.manifest import Pausable
@@ -28,10 +28,10 @@ from aiosd.model.status import Actor, Phase, Priority, Reason, Status
 from aiosd.run.client import LauncherError
 from aiosd.store import tasks, workers
 from aiosd.store.database import StoreError
-from aiosd.store.tree import open_below
+from aiosd.store.tree import open_ids_below
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from aiosd.auth.caller import Caller
     from aiosd.core.supervision import Supervision
@@ -66,20 +66,33 @@ class Control:
     async def cancel(self, caller: Caller, task: Task, reason: str, *, recursive: bool = True) -> Task:
         """End the task for good, and all under it: at once where no program runs, else after the program's grace."""
         refuse_final(task)
-        under = await self._database.read(lambda db: open_below(db, task)) if recursive else []
+        under = await self._database.read(self.running(partial(open_ids_below, top=task))) if recursive else []
         await self.ask_programs([task, *under], [])
-        watch = await self.carry_out(self._begin_cancel(caller, task.id, reason, recursive=recursive))
+        watch = await self.carry_out(self._begin_cancel(caller, task, reason, recursive=recursive))
         if watch is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_WAIT):
                     await watch.ended.wait()
         return await self._fresh(task.id)
 
-    async def _begin_cancel(self, caller: Caller, task_id: str, reason: str, *, recursive: bool) -> Watch | None:
+    def running(self, ids: Callable[[tasks.Executor], list[str]]) -> Callable[[tasks.Executor], list[Task]]:
+        """A reading function: those of the tasks whose programs run, and can be asked."""
+
+        def look(db: tasks.Executor) -> list[Task]:
+            found = [tasks.get(db, one) for one in ids(db) if self._supervision.of_task(one)]
+            return [task for task in found if task is not None]
+
+        return look
+
+    async def _begin_cancel(self, caller: Caller, task: Task, reason: str, *, recursive: bool) -> Watch | None:
         """Write it down and tell the programs; the run to wait for, when there is one."""
-        asked = await self._database.write(lambda tx: _request_cancel(tx, task_id, caller, reason, recursive=recursive))
+        if recursive:
+            each = partial(tree.request_cancel, actor=f"uid:{caller.uid}", reason=Reason.PARENT_CANCELED.value)
+            async for step in thin(self._database, partial(open_ids_below, top=task), each):
+                await self.stop(step)
+        asked = await self._database.write(lambda tx: _request_cancel(tx, task.id, caller, reason, recursive=recursive))
         await self.stop(asked)
-        return None if asked[0].status.is_final else self._supervision.of_task(task_id)
+        return None if asked[0].status.is_final else self._supervision.of_task(task.id)
 
     async def stop_for_the_daemon(self, task_ids: Sequence[str], reason: str) -> None:
         """Cancel tasks because the daemon is told to take them along. Raises StoreError."""
@@ -178,11 +191,17 @@ class Control:
         """Change the order of admission of a task that has not ended."""
         refuse_final(task)
 
+        each = partial(tree.set_priority, priority=priority, actor=f"uid:{caller.uid}")
+        done: set[str] = set()
+        if recursive:
+            async for step in thin(self._database, partial(open_ids_below, top=task), each):
+                done.update(one.id for one in step)
+
         def change(transaction: Transaction) -> Task:
             found = _must(transaction, task.id)
             refuse_final(found)
-            wanted = tree.with_open_below(transaction, found) if recursive else [found]
-            changed = [tree.set_priority(transaction, one, priority, f"uid:{caller.uid}") for one in wanted]
+            wanted = tree.with_open_below(transaction, found, done) if recursive else [found]
+            changed = [each(transaction, one) for one in wanted]
             return changed[0]
 
         return await self._database.write(change)
@@ -375,18 +394,3 @@ def _request_cancel(
     task = _must(transaction, task_id)
     refuse_final(task)
     return tree.request_cancel_all(transaction, task, f"uid:{caller.uid}", reason, recursive=recursive)
-
-
-def check_answer(question: JsonObject, answer: JsonObject) -> None:
-    """Raise INVALID_INPUT for an answer that the question's schema, or our bounds, forbid."""
-    try:
-        jsontext.check_value(answer)
-    except jsontext.JsonTextError as error:
-        raise AiosError(ErrorKind.INVALID_INPUT, str(error), field="input") from None
-    if len(jsontext.dump(answer).encode()) > MAX_DOCUMENT_BYTES:
-        raise AiosError(ErrorKind.INVALID_INPUT, f"longer than {MAX_DOCUMENT_BYTES} bytes", field="input")
-    asked = question.get("schema")
-    if isinstance(asked, dict):
-        problems = schema.validate(asked, answer, trusted=False)
-        if problems:
-            raise AiosError(ErrorKind.INVALID_INPUT, problems[0].message, field=f"input{problems[0].path}")

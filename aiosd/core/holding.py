@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, tree
 from aiosd.core.executors import WORKERS
 from aiosd.core.refusals import refuse_final
+from aiosd.core.steps import thin
 from aiosd.errors import AiosError
 from aiosd.model.event import Kind, Source
 from aiosd.model.status import Status
 from aiosd.store import tasks
 from aiosd.store.database import StoreError
-from aiosd.store.tree import open_below
+from aiosd.store.tree import open_ids_below
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aiosd.auth.caller import Caller
     from aiosd.core.control import Control
@@ -53,15 +55,10 @@ class Holding:
         Raises AiosError, with nothing changed, when one of the programs is of a kind that cannot be paused.
         """
         refuse_final(top)
-        under = await self._database.read(lambda db: [top, *open_below(db, top)])
-        for task in under:
+        self._control.check_pausable(top)
+        for task in await self._database.read(self._control.running(partial(open_ids_below, top=top))):
             self._control.check_pausable(task)
-
-        def hold(transaction: Transaction) -> list[Task]:
-            found = _open(transaction, top.id)
-            return [tree.hold(transaction, task) for task in tree.with_open_below(transaction, found)]
-
-        held = await self._database.write(hold)
+        held = await self._over_tree(top, tree.hold)
         refusals = await self.pause_programs(held, f"uid:{caller.uid}")
         ids = [task.id for task in held]
         return await self._database.read(lambda db: _all(db, ids)), refusals
@@ -69,17 +66,25 @@ class Holding:
     async def resume_tree(self, caller: Caller, top: Task) -> list[Task]:
         """Let a task and all under it go on; the tasks as they then are."""
         refuse_final(top)
-
-        def let_go(transaction: Transaction) -> list[Task]:
-            found = _open(transaction, top.id)
-            return [tree.unhold(transaction, task) for task in tree.with_open_below(transaction, found)]
-
-        found = await self._database.write(let_go)
+        found = await self._over_tree(top, tree.unhold)
         for task in found:
             if task.status is Status.PAUSED:
                 await self._control.resume(caller, task)
         ids = [task.id for task in found]
         return await self._database.read(lambda db: _all(db, ids))
+
+    async def _over_tree(self, top: Task, each: Callable[[Transaction, Task], Task]) -> list[Task]:
+        """Do `each` to a task and to all under it; the tasks as they then are, `top` first."""
+        done: dict[str, Task] = {}
+        async for step in thin(self._database, partial(open_ids_below, top=top), each):
+            self.expect(step)
+            done.update((task.id, task) for task in step)
+
+        def rest(transaction: Transaction) -> list[Task]:
+            found = _open(transaction, top.id)
+            return [each(transaction, task) for task in tree.with_open_below(transaction, found, done)]
+
+        return [*await self._database.write(rest), *done.values()]
 
     async def pause_programs(self, held: Sequence[Task], actor: str = ACTOR) -> list[AiosError]:
         """Pause the running programs of tasks that are held; the refusals. One that is being started follows."""

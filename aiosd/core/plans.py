@@ -20,7 +20,7 @@ from aiosd.model.plan import Diff, Known, New, PlanProblem
 from aiosd.model.status import Reason, Status
 from aiosd.store import dependencies, plans, runs, tasks
 from aiosd.store.plans import Plan, StoredDiff
-from aiosd.store.tree import open_below
+from aiosd.store.tree import open_ids_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 1000
 """Tasks of a plan that one answer shows."""
+MAX_TOGETHER = 2000
+"""Tasks that one diff may concern, those under canceled ones included: it is one transaction, whatever it costs."""
+MAX_NAMED = 1000
+"""Tasks that each list of a diff may name (`model.wire_sessions`)."""
 
 _KINDS = {
     "unknown-task": ErrorKind.TASK_NOT_FOUND,
@@ -96,7 +100,10 @@ def lay_out(db: Executor, registry: Registry, session_id: str, diff: Diff) -> di
     for top in diff.cancel:
         task = tasks.get(db, top)
         if task is not None:
-            waiting += [one.id for one in open_below(db, task)]
+            waiting += open_ids_below(db, task)
+            if len(waiting) > MAX_TOGETHER:
+                message = f"more than {MAX_TOGETHER} tasks are concerned; cancel {top} by itself, which goes in steps"
+                raise PlanProblem("cancel_tasks", "too-many", message, top)
             waiting += _between(db, waiting, top)
     for task_id in dict.fromkeys(waiting):
         task = tasks.get(db, task_id)
@@ -143,8 +150,11 @@ def resolved(db: Executor, registry: Registry, session_id: str, diff: Diff) -> O
 
 
 def cautious(db: Executor, registry: Registry, session_id: str, reason: str) -> JsonObject:
-    """The diff that is proposed when an objective changes and nobody says how: what can wait, waits."""
-    unfinished = tasks.open_of_session(db, session_id)
+    """The diff that is proposed when an objective changes and nobody says how: what can wait, waits.
+
+    Of very many it names those at work, then the oldest of the others: what one diff can.
+    """
+    unfinished = tasks.foremost_of_session(db, session_id, MAX_NAMED)
     known = {task.id: _known(db, registry, task, session_id) for task in unfinished if task.cancel_reason is None}
     diff = rules.propose(known)
     return {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access, Action
 from aiosd.core import sessions as life
 from aiosd.core import tree
 from aiosd.core.operations import Reply
+from aiosd.core.steps import thin
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import Prefix, event_sequence, new_id
 from aiosd.model.session import SessionStatus
@@ -110,8 +112,7 @@ class SessionOperations:
         """
         await self._session(caller, Access.CONTROL, params.session_id)
         if params.cancel_tasks:
-            ending = await self._database.read(lambda db: tasks.open_of_session(db, params.session_id))
-            await self._control.ask_programs(ending, [])
+            await self._cancel_most(caller, params)
         stopping: list[Task] = []
 
         def change(transaction: Transaction) -> Session:
@@ -132,6 +133,14 @@ class SessionOperations:
         closed = await self._database.write(change)
         await self._control.stop(stopping)
         return Reply(life.session_view(closed))
+
+    async def _cancel_most(self, caller: Caller, params: wire.SessionClose) -> None:
+        """Ask the programs, and of very many tasks end all but some beforehand."""
+        unfinished = partial(tasks.open_ids_of_session, session_id=params.session_id)
+        await self._control.ask_programs(await self._database.read(self._control.running(unfinished)), [])
+        each = partial(tree.request_cancel, actor=f"uid:{caller.uid}", reason=params.reason)
+        async for step in thin(self._database, unfinished, each):
+            await self._control.stop(step)
 
     async def archive(self, caller: Caller, params: wire.SessionRef) -> Reply:
         """Take a closed session out of the usual lists."""

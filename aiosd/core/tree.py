@@ -17,7 +17,7 @@ from aiosd.store import tasks, workers
 from aiosd.store.tree import open_below
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.task import Task
@@ -96,9 +96,9 @@ def set_priority(transaction: Transaction, task: Task, priority: Priority, actor
     return after
 
 
-def with_open_below(transaction: Transaction, top: Task) -> Sequence[Task]:
-    """A task and what is unfinished under it."""
-    return [top, *open_below(transaction, top)]
+def with_open_below(transaction: Transaction, top: Task, without: Collection[str] = ()) -> Sequence[Task]:
+    """A task and what is unfinished under it, but for those ids."""
+    return [top, *open_below(transaction, top, without)]
 
 
 def waits_for(task: Task) -> str | None:

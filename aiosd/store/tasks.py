@@ -179,6 +179,22 @@ def open_of_session(db: Executor, session_id: str) -> list[Task]:
     return [_from_row(row) for row in rows]
 
 
+def open_ids_of_session(db: Executor, session_id: str) -> list[str]:
+    """Their ids."""
+    rows = db.execute("SELECT id FROM tasks WHERE session_id = ? AND ended_at IS NULL ORDER BY seq", (session_id,))
+    return [str(row[0]) for row in rows]
+
+
+def foremost_of_session(db: Executor, session_id: str, limit: int) -> list[Task]:
+    """The unfinished tasks of a session that are neither held nor paused, those at work first, at most `limit`."""
+    rows = db.execute(
+        f"{_SELECT} WHERE session_id = ? AND ended_at IS NULL AND held = 0 AND status <> 'paused'"
+        " ORDER BY status = 'pending', seq LIMIT ?",
+        (session_id, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
 def held(db: Executor) -> list[Task]:
     """The unfinished tasks that are held, oldest first."""
     return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE held = 1 AND ended_at IS NULL ORDER BY seq")]

@@ -8,15 +8,20 @@ from aiosd.model import tree
 from aiosd.store import tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiosd.model.task import Task
     from aiosd.store.tasks import Executor
 
 
-def open_below(db: Executor, top: Task) -> list[Task]:
-    """The unfinished tasks under `top` that have the same owner, oldest first; also those under finished ones.
+def open_below(db: Executor, top: Task, without: Collection[str] = ()) -> list[Task]:
+    """The unfinished tasks under `top` that have the same owner, oldest first; also those under finished ones."""
+    found = [tasks.get(db, identifier) for identifier in open_ids_below(db, top) if identifier not in without]
+    return [task for task in found if task is not None]
 
-    Found from the unfinished ones upwards, so that any number of finished children costs nothing.
-    """
+
+def open_ids_below(db: Executor, top: Task) -> list[str]:
+    """Their ids. Found from the unfinished ones upwards, so that any number of finished children costs nothing."""
     if db.execute("SELECT 1 FROM tasks WHERE parent_id = ? LIMIT 1", (top.id,)).fetchone() is None:
         return []
     rows = db.execute(
@@ -29,8 +34,7 @@ def open_below(db: Executor, top: Task) -> list[Task]:
         row = db.execute("SELECT parent_id FROM tasks WHERE id = ?", (identifier,)).fetchone()
         return None if row is None or row[0] is None else str(row[0])
 
-    found = [tasks.get(db, identifier) for identifier in tree.below(top.id, parents, parent_of)]
-    return [task for task in found if task is not None]
+    return tree.below(top.id, parents, parent_of)
 
 
 def with_all_below(db: Executor, tops: list[Task], limit: int) -> tuple[list[Task], bool]:

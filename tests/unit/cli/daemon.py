@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.cli.client import MANAGER_PATH, Notice, Option, Reply, task_path
 from aiosd.cli.failure import of_dbus
-from aiosd.core.control import check_answer
+from aiosd.core.answers import check_answer
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import dump, parse_object
 from tests.unit.cli import contract

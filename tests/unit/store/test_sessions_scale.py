@@ -78,6 +78,8 @@ PLAN = plans.Plan("plan-1", "ps-1", 1000, 1, "", 1, 1, sequence=1)
         (top, 2500),
         (lambda db: tasks.children(db, "top", 10), 1500),
         (lambda db: tasks.roots_of_session(db, "ps-1", 10), 2500),
+        (lambda db: tasks.open_ids_of_session(db, "ps-1"), 300),
+        (lambda db: tasks.foremost_of_session(db, "ps-1", 5), 2000),
         (lambda db: tasks.held(db), 60),
         (lambda db: candidates.waiting(db), 450),
         (lambda db: tasks.planned_of(db, 1000), 300),
