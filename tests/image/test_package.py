@@ -244,3 +244,12 @@ def test_upgrade_from_an_earlier_version_under_running_tasks(bare: Container) ->
         ]
     assert bare.run("aiosctl", "audit", "verify").returncode == 0
     bare.run("dpkg", "-P", "aiosd", timeout=120)
+
+
+def test_what_a_later_image_adds_to_etc(bare: Container) -> None:
+    """The image's rule: a file that the machine does not have comes from the factory copy, one that it has stays."""
+    bare.sh("mkdir -p /usr/share/factory/etc/new/below; echo vendor >/usr/share/factory/etc/new/below/file")
+    bare.sh("echo vendor >/usr/share/factory/etc/hostname; echo mine >/etc/hostname")
+    rule = "image/mkosi.profiles/ab/mkosi.extra/usr/lib/tmpfiles.d/aios-etc.conf"
+    bare.run("systemd-tmpfiles", "--create", f"/src/{rule}")
+    assert bare.sh("cat /etc/new/below/file /etc/hostname") == "vendor\nmine\n"
