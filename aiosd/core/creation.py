@@ -14,6 +14,7 @@ from aiosd.auth.policy import Action
 from aiosd.core import approving, changes, clock, links
 from aiosd.core.approving import Waits
 from aiosd.core.consent import Wish, settle
+from aiosd.core.executors import WORKERS
 from aiosd.core.settings import MAX_DOCUMENT_BYTES, MAX_TOGETHER_BYTES
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.manifest import argv, schema
@@ -126,30 +127,21 @@ class Creation:
                 ErrorKind.INVALID_STATE, f"only a finished task can be run again; this one is {old.status}",
                 field="task_id", reason="not-final",
             )  # fmt: skip
+        if old.capability_id == WORKERS:
+            planned = _like(_planned_blank(caller, old), old, _task_id(caller, request.handle_token))
+            return await self._database.write(
+                lambda transaction: self.store_planned(transaction, _under(transaction, planned, old))
+            )
         capability = self._registry.require(old.capability_id)
         refuse_problems(capability, old.arguments)
         refuse_unfit(capability, old.arguments)
         wish = Wish(capability, old.arguments, old.session_id, (old.id, *_some(old.parent_id)))
         consent = await self._authorize(caller, wish, None, defer=False)
-        task = replace(
-            self._blank(caller, capability),
-            id=_task_id(caller, request.handle_token), title=old.title, arguments=old.arguments,
-            metadata=old.metadata, timeout_ms=_shorter(capability.timeout_ms, old.timeout_ms), retry_max=old.retry_max,
-            retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id,
-            execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id, kind=old.kind,
-            goal=old.goal, constraints=old.constraints,
-            shared_context=links.named(old.shared_context),
-            handoff=old.handoff,
-            priority=min(old.priority, Priority.HIGH),
-        )  # fmt: skip
-        return await self._database.write(lambda transaction: self._insert_again(transaction, task, old, consent))
-
-    def _insert_again(self, transaction: Transaction, task: Task, old: Task, consent: Consent) -> Task:
-        """Under the same parent, when that still goes on and is the caller's own."""
-        parent = None if old.parent_id is None else tasks.get(transaction, old.parent_id)
-        kept = parent is not None and not parent.status.is_final and parent.uid == task.uid
-        draft = Draft(replace(task, parent_id=old.parent_id if kept else None))
-        return self._insert(transaction, draft, consent)
+        task = _like(self._blank(caller, capability), old, _task_id(caller, request.handle_token))
+        task = replace(task, timeout_ms=_shorter(capability.timeout_ms, old.timeout_ms))
+        return await self._database.write(
+            lambda transaction: self._insert(transaction, _under(transaction, task, old), consent)
+        )
 
     def _check_request(self, capability: Capability, request: wire.TaskCreate) -> None:
         for name, value in (("arguments", request.arguments), ("metadata", request.metadata)):
@@ -334,6 +326,34 @@ def _shorter(own: int | None, asked: int | None) -> int | None:
     if own is None or asked is None:
         return own if asked is None else asked
     return min(own, asked)
+
+
+def _planned_blank(caller: Caller, old: Task) -> Task:
+    """A task that waits for a worker, as `old` did."""
+    moment = clock.now()
+    return Task(
+        id="", uid=caller.uid, capability_id=WORKERS, title=old.title, level=old.level, status=Status.PENDING,
+        phase=Phase.PLANNING, priority=old.priority, created_at=moment, updated_at=moment,
+        creator={"uid": caller.uid, "subject": connection_of(caller.subject)}, timeout_ms=old.timeout_ms,
+    )  # fmt: skip
+
+
+def _like(blank: Task, old: Task, task_id: str) -> Task:
+    """What was asked for once, asked for again."""
+    return replace(
+        blank, id=task_id, title=old.title, arguments=old.arguments, metadata=old.metadata, retry_max=old.retry_max,
+        retry_delay_ms=old.retry_delay_ms, limits=old.limits, session_id=old.session_id,
+        execution_mode=old.execution_mode, risk_level=old.risk_level, retry_of=old.id, kind=old.kind, goal=old.goal,
+        constraints=old.constraints, shared_context=links.named(old.shared_context), handoff=old.handoff,
+        requires=old.requires, workspace=old.workspace, priority=min(old.priority, Priority.HIGH),
+    )  # fmt: skip
+
+
+def _under(transaction: Transaction, task: Task, old: Task) -> Draft:
+    """Under the same parent, when that still goes on and is the caller's own."""
+    parent = None if old.parent_id is None else tasks.get(transaction, old.parent_id)
+    kept = parent is not None and not parent.status.is_final and parent.uid == task.uid
+    return Draft(replace(task, parent_id=old.parent_id if kept else None))
 
 
 def _moment(given: int | str | None) -> int | None:

@@ -505,6 +505,80 @@ def test_a_task_whose_dependency_failed_does_not_wait_for_a_worker(tmp_path: Pat
     play(scenario())
 
 
+def test_a_task_that_a_worker_could_not_do_is_asked_for_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            _, ids = await planned(aios, LOGIN)
+            hand = await register(aios)
+            await hand.say("fail", await hand.takes(), message="no such branch", retryable=False)
+            again = await aios.invoke("task.retry", {"task_id": ids[str(LOGIN["title"])]})
+            offer = await hand.takes()
+            assert offer["task_id"] == again["task_id"]
+            request = offer["request"]
+            assert isinstance(request, dict)
+            assert (request["workspace"], request["goal"]) == (LOGIN["workspace"], LOGIN["goal"])
+            assert (await aios.task(str(again["task_id"]))).retry_of == ids[str(LOGIN["title"])]
+
+    play(scenario())
+
+
+def test_what_one_worker_made_is_handed_to_the_next(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            together: JsonObject = {"execution_mode": "collaborative"}
+            look: JsonObject = {"title": "look", "ref": "look", "handoff_expected": True, **together}
+            await planned(aios, look, {"title": "fix", "depends_on": ["look"], **together})
+            hand = await register(aios)
+            first = await hand.takes()
+            assert await hand.beat() != []
+            await hand.say("report", first, artifact={"key": "cause", "parts": [{"text": "the retry loops"}]})
+            await hand.say("complete", first, result={"root_cause": "retry"}, summary=SUMMARY)
+            request = (await hand.takes())["request"]
+            assert isinstance(request, dict)
+            assert isinstance(request["context"], dict)
+            (before,) = rows(request["context"], "handed_over")
+            assert (before["title"], before["result"], before["summary"]) == ("look", {"root_cause": "retry"}, SUMMARY)
+            (artifact,) = rows(before, "artifacts")
+            assert artifact["parts"] == [{"type": "text", "text": "the retry loops"}]
+
+    play(scenario())
+
+
+def test_an_offer_that_is_not_taken_goes_to_another_worker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            first, ids = await planned(aios, LOGIN)
+            one = await register(aios)
+            offer = await one.offered()
+            other = await register(aios, worker_id="worker_win_a")
+            assigner = aios.services.assigner
+            await assigner.scan()
+            assigner._offered_at[str(offer["assignment_id"])] -= 3601  # an hour, which is the lease here, has passed
+            assigner.wake()
+            assert (await other.offered())["attempt"] == 2
+            assert (await one.refused("accept", offer)).reason == "fenced"
+            assert (await aios.task(ids[str(LOGIN["title"])])).worker_id == "worker_win_a"
+            rejected = [row for row in await timeline(aios, first) if row["type"] == "worker.assignment.rejected"]
+            assert [(row["source"], payload(row)["reason"]) for row in rejected] == [
+                ("system", "not accepted in time")
+            ]  # fmt: skip
+
+    play(scenario())
+
+
+def test_a_workers_task_has_its_time_limit(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            _, ids = await planned(aios, {**LOGIN, "timeout_ms": 300})
+            hand = await register(aios)
+            offer = await hand.takes()
+            after = await aios.ended(ids[str(LOGIN["title"])])
+            assert (after.status, after.reason) == ("failed", "timeout")
+            assert (await hand.refused("complete", offer, result={})).reason == "fenced"
+
+    play(scenario())
+
+
 def test_draining_and_an_emergency_stop_give_nothing_to_workers(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path, config=STAYS) as aios:
