@@ -1,4 +1,7 @@
-"""The daemon's own memory has an end (`MemoryMax=`): it is killed and comes back, and tasks do not notice."""
+"""The daemon on a machine of its own: its memory has an end (`MemoryMax=`), and its clock is set.
+
+The kernel is a user-mode-linux one, so limits are enforced, and whoever sets the clock sets only its own.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +61,34 @@ def test_killed_for_memory_it_comes_back_and_tasks_do_not_notice(machine: Machin
     _until(lambda: _status(machine, task) == "completed", "it comes to its end")
     assert json.loads(machine.run("aiosctl", "show", task, "--json").stdout)["attempt"] == 1
     machine.run("systemctl", "reset-failed", "aiosd.service")
+
+
+def test_the_clock_is_set(machine: Machine) -> None:
+    """Forward by a day and back: a time limit is not over by it, and tomorrow's task starts when it is tomorrow."""
+    machine.write("/etc/aios/capabilities.d/test.patient.toml", MANIFEST)
+    machine.run("rm", "-f", "/var/tmp/test-patient")
+    machine.run("systemctl", "reload", "aiosd.service")
+    limited = machine.run("aiosctl", "run", "test.patient", "--timeout=30min").stdout.strip()
+    _until(lambda: _status(machine, limited) == "working", "it runs")
+    tomorrow = machine.run("date", "--date=+12 hours", "+%s000000").stdout.strip()
+    made = machine.run(
+        "busctl", "call", "org.aios.TaskManager", "/org/aios/TaskManager", "org.aios.TaskManager1", "CreateTask",
+        "ssa{sv}", "system.info.read", "", "1", "not_before", "t", tomorrow,
+    ).stdout  # fmt: skip
+    later = "task-" + made.partition("/task/task_")[2].rstrip('"\n')
+    assert _status(machine, later) == "pending"
+    machine.run("date", "--set=+1 day")
+    try:
+        _until(lambda: _status(machine, later) == "completed", "tomorrow's task has run")
+        assert _status(machine, limited) == "working"
+    finally:
+        machine.run("date", "--set=-1 day")
+
+    def noticed() -> bool:
+        log = machine.run("journalctl", "--unit=aiosd.service", "--output=cat", "--no-pager").stdout
+        return log.count("its clock was set by") >= 2
+
+    _until(noticed, "both changes were noticed")
+    assert _status(machine, limited) == "working"
+    machine.run("touch", "/var/tmp/test-patient")
+    _until(lambda: _status(machine, limited) == "completed", "it comes to its end")
