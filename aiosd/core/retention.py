@@ -69,6 +69,7 @@ class Retention:
             await self._remove(chosen)
             removed += len(chosen)
             await asyncio.sleep(PAUSE)
+        await self._sweep_sessions()
         await self._sweep_events()
         await self._sweep_blobs()
         return removed
@@ -90,6 +91,17 @@ class Retention:
                 if error.code is not LauncherErrorCode.GONE:
                     raise
         await self._database.write(lambda transaction: _remove_rows(transaction, task_ids))
+
+    async def _sweep_sessions(self) -> None:
+        """Archived ones, when their tasks are gone and as much time has passed."""
+        days = self._settings.current.retention_days
+        if days is None:
+            return
+        before = clock.now() - days * DAY
+        while chosen := await self._database.read(lambda db: retention.archived_before(db, before, STEP)):
+            for session_id in chosen:  # one at a time: a long conversation goes with it
+                await self._database.write(partial(retention.remove_session, session_id=session_id))
+                await asyncio.sleep(PAUSE)
 
     async def _sweep_events(self) -> None:
         days = self._settings.current.retention_days

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aiosd.store.database import Transaction
     from aiosd.store.tasks import Executor
 
+MAX_SESSIONS = 10_000
+"""Sessions of one user other than root that are not archived."""
 MAX_THREADS = 1000
 """Threads of one session."""
 
@@ -74,7 +76,10 @@ def for_task(db: Executor, session_id: str, uid: int) -> Session:
 
 
 def create(transaction: Transaction, caller: Caller, params: wire.SessionCreate, *, suppress: bool) -> Session:
-    """A new session. `suppress`: what is configured for those that do not say."""
+    """A new session. `suppress`: what is configured for those that do not say. Raises RATE_LIMITED."""
+    if not caller.is_root and sessions.count_of(transaction, caller.uid, MAX_SESSIONS) >= MAX_SESSIONS:
+        message = f"{MAX_SESSIONS} sessions of this user are not archived"
+        raise AiosError(ErrorKind.RATE_LIMITED, message, reason="sessions", data={"max": MAX_SESSIONS})
     moment = clock.now()
     wanted = params.suppress_completion_signal
     session = Session(

@@ -53,6 +53,21 @@ def remove_task(db: Executor, task_id: str) -> None:
     db.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
 
 
+def archived_before(db: Executor, moment: int, limit: int) -> list[str]:
+    """Sessions that were archived before `moment` and have no task any more."""
+    rows = db.execute(
+        "SELECT id FROM sessions WHERE status = 'archived' AND archived_at < ? AND NOT EXISTS"
+        " (SELECT 1 FROM tasks WHERE tasks.session_id = sessions.id) ORDER BY seq LIMIT ?",
+        (moment, limit),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def remove_session(db: Executor, session_id: str) -> None:
+    """Delete a session with its threads, messages and plan; its events go by their own age."""
+    db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+
 def remove_events(db: Executor, before: int, limit: int) -> int:
     """Delete events without a task that are older than `before`, at most `limit`; how many there were."""
     cursor = db.execute(

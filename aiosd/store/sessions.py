@@ -55,6 +55,15 @@ def insert(db: Executor, session: Session) -> None:
     )  # fmt: skip
 
 
+def count_of(db: Executor, uid: int, most: int) -> int:
+    """How many sessions of that user are not archived; `most` at most, which is what it costs."""
+    row = db.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM sessions WHERE uid = ? AND status IN ('active', 'closed') LIMIT ?)",
+        (uid, most),
+    ).fetchone()
+    return int(row[0])
+
+
 def update(db: Executor, session_id: str, columns: Mapping[str, Value]) -> None:
     """Set columns of one session. Raises KeyError for a name that is no column to be changed."""
     unknown = set(columns) - _COLUMNS

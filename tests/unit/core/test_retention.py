@@ -10,8 +10,9 @@ from aiosd.config import Config
 from aiosd.core import clock
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.retention import DAY, STEP, Retention
-from aiosd.store import tasks
-from tests.unit.core.rig import core, eventually, play
+from aiosd.store import sessions, tasks
+from tests.unit.core.rig import ErrorKind, core, eventually, play
+from tests.unit.core.session_rig import plan, session
 from tests.unit.store.test_pages import task as row
 
 if TYPE_CHECKING:
@@ -123,5 +124,32 @@ def test_content_goes_with_the_last_artifact_that_refers_to_it(tmp_path: Path) -
             assert await aios.count("blobs") == 0
             used = await aios.database.read(lambda db: db.execute("SELECT sum(size) FROM artifact_usage").fetchone()[0])
             assert not used
+
+    play(scenario())
+
+
+def test_an_archived_session_goes_after_its_tasks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            kept, old, young = [await session(aios) for _ in range(3)]
+            task = await aios.create(session_id=old)
+            await aios.ended(task)
+            await aios.invoke("message.add", {"session_id": old, "content": "hello"})
+            await plan(aios, old)
+            for one in (old, young):
+                await aios.invoke("session.close", {"session_id": one})
+                await aios.invoke("session.archive", {"session_id": one})
+            then = clock.now() - 31 * DAY
+            await aios.database.write(lambda tx: sessions.update(tx, old, {"archived_at": then}))
+            await retention(aios, tmp_path).sweep()
+            assert (await aios.invoke("session.get", {"session_id": old}))["status"] == "archived", "it has a task"
+            await grow_old(aios, task, 31)
+            assert await retention(aios, tmp_path).sweep() == 1
+            gone = await aios.refused("session.get", {"session_id": old})
+            assert gone.kind is ErrorKind.SESSION_NOT_FOUND
+            for one in (kept, young):
+                await aios.invoke("session.get", {"session_id": one})
+            for table in ("messages", "plans"):
+                assert await aios.count(table) == 0
 
     play(scenario())

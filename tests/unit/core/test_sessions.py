@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING
 
 from aiosd.core.operations import OPERATIONS
 from aiosd.model.subscription import granted
-from tests.unit.core.rig import OTHER, PLAIN, ROOT, STRANGER, USER, Config, Decision, core, manifest, play
+from tests.unit.core.rig import (
+    OTHER,
+    PLAIN,
+    ROOT,
+    STRANGER,
+    USER,
+    Config,
+    Decision,
+    ErrorKind,
+    core,
+    manifest,
+    play,
+)
 from tests.unit.core.session_rig import patient, payload, plan, rows, session, timeline, types
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from aiosd.model.jsontext import JsonObject
     from tests.unit.core.fakelauncher import FakeRun
@@ -109,6 +123,25 @@ def test_a_program_that_cannot_be_canceled_keeps_its_session_open(tmp_path: Path
             assert refused.data()["task_id"] == running
             assert (await aios.task(waiting)).status == "pending"
             assert (await aios.invoke("session.get", {"session_id": first}))["status"] == "active"
+
+    play(scenario())
+
+
+def test_a_user_has_so_many_sessions_that_are_not_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiosd.core.sessions.MAX_SESSIONS", 2)
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            first, _ = await session(aios), await session(aios)
+            refused = await aios.refused("session.create", {"title": "x"})
+            assert (refused.kind, refused.reason) == (ErrorKind.RATE_LIMITED, "sessions")
+            await session(aios, OTHER)
+            for _ in range(3):
+                await session(aios, ROOT)
+            await aios.invoke("session.close", {"session_id": first})
+            assert (await aios.refused("session.create", {})).reason == "sessions"
+            await aios.invoke("session.archive", {"session_id": first})
+            await session(aios)
 
     play(scenario())
 
