@@ -163,8 +163,8 @@ class Config:
         30,
         Section.STORE,
         OrNone(Whole(1, 36_500)),
-        "Days after its end that a task is kept, with its history, events, artifacts and logs. As long an archived session "
-        "is, with its messages and plan.",
+        "Days after its end that a task is kept, with its history, events, artifacts and logs. As long an archived "
+        "session is, with its messages and plan.",
     )
     retention_tasks: int | None = setting(
         100_000,
