@@ -1,14 +1,15 @@
 """The scheduler: wakes when something changed (coalesced) or at its safety scan, and starts what may start.
 
-One pass is one transaction: it reads who waits and who runs, asks the pure `admission.choose`, and makes the run rows
-of those that start. What it started is handed to the supervision after the commit. Seed 002's contract: a wake-up for
-speed, the scan every `schedule_interval` as the net under it."""
+One pass reads who waits and who runs, asks the pure `admission.choose`, and makes the run rows of those that start. It
+is part of the transaction in which a task came or made room (`follow`), or one of its own. What it started is handed to
+the supervision after the commit. Seed 002's contract: a wake-up for speed, the scan every `schedule_interval` as the
+net under it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import approving, clock, run_states
@@ -17,6 +18,7 @@ from aiosd.core.delays import Delays
 from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
 from aiosd.errors import AiosError
+from aiosd.model.event import Event
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from aiosd.core.executors import Executors
     from aiosd.core.registry import Registry
     from aiosd.core.settings import Settings
-    from aiosd.model.event import Event
     from aiosd.model.task import Task
     from aiosd.store.database import Database, Transaction
     from aiosd.store.tasks import Executor
@@ -39,6 +40,50 @@ RETRY_AFTER_STORE_ERROR = 1.0
 
 _OF_NO_CONSEQUENCE = frozenset({Phase.ASSIGNED.value, Phase.RUNNING.value})
 """A task that starts or goes on gives nobody a place."""
+
+
+def _matters(event: Event) -> bool:
+    """Whether it can let somebody start."""
+    if event.type == "task.retry":
+        return True
+    return event.change is not None and event.change.phase not in _OF_NO_CONSEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one pass: its number, what is to be called on the loop, why others wait, and when time makes a difference."""
+
+    number: int
+    launches: tuple[Callable[[], None], ...]
+    waiting: dict[str, str]
+    next_at: int | None
+
+
+class Pass:
+    """A pass in somebody else's transaction (`store.writer.Queued`)."""
+
+    def __init__(self, scheduler: Scheduler, seen: int) -> None:
+        """`seen`: the newest event before it."""
+        self._scheduler = scheduler
+        self._seen = seen
+        self._outcome: Outcome | None = None
+        self._error: BaseException | None = None
+
+    def run(self, transaction: Transaction) -> None:
+        """In the writer thread."""
+        self._outcome = self._scheduler.admit(transaction)
+
+    def fail(self, error: BaseException) -> None:
+        """In the writer thread: nothing of it stands."""
+        self._error = error
+
+    def settle(self) -> None:
+        """On the loop."""
+        if self._error is None and self._outcome is not None:
+            self._scheduler.passed(self._outcome, self._seen)
+        else:
+            _log.warning("A scheduling pass failed; it is made again: %s", self._error)
+            self._scheduler.wake()
 
 
 class Scheduler:
@@ -53,6 +98,9 @@ class Scheduler:
         pressure: Pressure | None = None,
     ) -> None:
         """`executors`: who carries out what is admitted."""
+        self._seen = 0
+        self._passes = self._applied = 0
+        self._wanted = False
         self._database = database
         self._registry = registry
         self._settings = settings
@@ -67,6 +115,7 @@ class Scheduler:
 
     def wake(self) -> None:
         """Look again soon; many calls before the next pass are one."""
+        self._wanted = True
         self._wakeup.set()
 
     def drain(self, draining: bool) -> None:  # noqa: FBT001  it is what it is called
@@ -77,15 +126,38 @@ class Scheduler:
     def heard(self, events: Sequence[Event]) -> None:
         """An event listener: a task that is new, that ends or waits again can let somebody start."""
         for event in events:
-            change = event.change
-            if event.type == "task.retry":
-                self.wake()
-            if change is None or change.phase in _OF_NO_CONSEQUENCE:
+            if event.sequence <= self._seen:
                 continue
-            if self._full and change.old is None and change.phase == Phase.QUEUED and event.task_id is not None:
+            if self._only_waits(event) and event.task_id is not None:
                 self._waiting[event.task_id] = WaitReason.CONCURRENCY_LIMIT.value
-            else:
+            elif _matters(event):
                 self.wake()
+
+    def _only_waits(self, event: Event) -> bool:
+        """A task that is new while there is no place."""
+        change = event.change
+        return self._full and change is not None and change.old is None and change.phase == Phase.QUEUED
+
+    def follow(self, items: Sequence[object]) -> Pass | None:
+        """In the writer thread: a pass in the transaction in which somebody came, or made room (`Database.follow`)."""
+        events = [item for item in items if isinstance(item, Event)]
+        if self.draining or not any(_matters(event) and not self._only_waits(event) for event in events):
+            return None
+        return Pass(self, max(event.sequence for event in events))
+
+    def passed(self, outcome: Outcome, seen: int) -> None:
+        """A pass is committed that saw everything up to that event."""
+        self._seen = seen
+        self._wakeup.set()  # the time of the next one may be another
+        self._apply(outcome)
+
+    def _apply(self, outcome: Outcome) -> None:
+        """On the loop. What a later pass has found stands."""
+        if outcome.number > self._applied:
+            self._applied, self._waiting, self._next_at = outcome.number, outcome.waiting, outcome.next_at
+        loop = asyncio.get_running_loop()
+        for begin in outcome.launches:
+            loop.call_soon(begin)  # after those whose turn it is now: who asked for the task has the answer first
 
     def waiting_for(self, task_id: str) -> str | None:
         """Why a waiting task was not started in the last pass."""
@@ -94,19 +166,31 @@ class Scheduler:
     async def run(self) -> None:
         """Pass after pass, for ever."""
         woken = False
-        while True:
+        self._database.follow(self.follow)
+        try:
+            while True:
+                self._wanted = False
+                try:
+                    await self.scan(woken=woken)
+                except StoreError:
+                    _log.exception("A scheduling pass could not be stored")
+                    await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
+                woken = await self._next_time()
+        finally:
+            self._database.follow(None)  # who is not there cannot begin what is admitted
+
+    async def _next_time(self) -> bool:
+        """Wait until it is time for a pass; whether somebody wants it."""
+        loop = asyncio.get_running_loop()
+        scan_at = loop.time() + self._settings.current.schedule_interval
+        while not self._wanted:
             self._wakeup.clear()
             try:
-                await self.scan(woken=woken)
-            except StoreError:
-                _log.exception("A scheduling pass could not be stored")
-                await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
-            try:
-                async with asyncio.timeout(self._delay()):
+                async with asyncio.timeout_at(min(scan_at, loop.time() + self._delay())):
                     await self._wakeup.wait()
-                woken = True
             except TimeoutError:
-                woken = False
+                return False
+        return True
 
     def _delay(self) -> float:
         """Seconds until the next pass: the scan's interval, or less when a task's time comes before."""
@@ -117,18 +201,20 @@ class Scheduler:
 
     async def scan(self, *, woken: bool = False) -> None:
         """One pass. Nothing is written when nobody waits. `woken`: somebody probably does, so it is not asked first."""
-        self._next_at = None
+        applied = self._applied
         if self.draining:
+            self._next_at = None
             waiting = await self._database.read(candidates.waiting)
             self._waiting = {one.id: WaitReason.DRAINING.value for one in waiting}
             return
         if not (woken or await self._database.glance("anybody waits", candidates.anybody_waits)):
-            self._waiting = {}
+            if applied == self._applied:  # else somebody came while we asked, and was seen to
+                self._waiting, self._next_at = {}, None
             return
-        for begin in await self._database.write(self._admit):
-            begin()
+        self._apply(await self._database.write(self.admit))
 
-    def _admit(self, transaction: Transaction) -> list[Callable[[], None]]:
+    def admit(self, transaction: Transaction) -> Outcome:
+        """A pass, in the writer thread; what is to be made of it on the loop, once it is committed."""
         decision = self._decide(transaction)
         for task_id, dependency in decision.failed.items():
             run_states.fail_dependent(transaction, task_id, dependency)
@@ -150,9 +236,9 @@ class Scheduler:
             begin = self._started(transaction, task)
             if begin is not None:
                 launches.append(begin)
-        self._waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
-        self._next_at = decision.next_wakeup
-        return launches
+        self._passes += 1
+        waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
+        return Outcome(self._passes, tuple(launches), waiting, decision.next_wakeup)
 
     def _started(self, transaction: Transaction, task: Task) -> Callable[[], None] | None:
         """Hand an admitted task to who carries it out; without anybody it fails, with the registry's own error."""

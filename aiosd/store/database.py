@@ -18,7 +18,7 @@ from aiosd.store.files import SUSPECT, beside
 from aiosd.store.glances import Glances
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
-from aiosd.store.writer import Job, Queued, Seal, Transaction, Writer
+from aiosd.store.writer import Follow, Job, Queued, Seal, Transaction, Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -104,6 +104,15 @@ class Database:
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def follow(self, follow: Follow | None) -> None:
+        """Ask `follow`, in the writer thread, before each commit that emits something: it may add work of its own.
+
+        It is given what is emitted, and answers with a job that runs in the same transaction, in its own savepoint, and
+        is settled on the loop after the others and before `on_commit` listeners. None: nobody.
+        """
+        if self._writer is not None:
+            self._writer.follow = follow
 
     async def write(self, function: Callable[[Transaction], T]) -> T:
         """Run `function` in the writer thread; return its result when it is on disk.

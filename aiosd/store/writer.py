@@ -128,6 +128,8 @@ class _TransactionLost(Exception):
 
 
 Settled: TypeAlias = Callable[[list[Queued], list[object]], None]
+Follow: TypeAlias = Callable[[Sequence[object]], "Queued | None"]
+"""What is to be done, in the same transaction, about what the functions in it emitted."""
 
 
 class Seal(Protocol):
@@ -156,6 +158,8 @@ class Writer:
         """Takes over `connection` and closes it at the end. The thread starts with `start`."""
         self._connection = connection
         self._seal = seal
+        self.follow: Follow | None = None
+        """Called in the writer thread, before each commit that emits something."""
         self._loop = loop
         self._settled = settled
         self._queue: queue.SimpleQueue[Queued | None] = queue.SimpleQueue()
@@ -205,19 +209,27 @@ class Writer:
     def _work_off(self, waiting: deque[Queued]) -> None:
         while waiting:
             done: list[Queued] = []
+            followed: list[Queued] = []
             items: list[object] = []
             try:
-                self._transact(waiting, done, items)
+                self._transact(waiting, done, followed, items)
             except _TransactionLost as lost:
                 _log.error("A transaction was lost (%s): %s", lost.failure, lost.cause)
                 items.clear()
-                for job in done:
+                for job in (*done, *followed):
                     error = StoreError(lost.failure)
                     error.__cause__ = lost.cause
                     job.fail(error)
-            self._on_loop(partial(self._settled, done, items))
+            self._on_loop(partial(self._tell, done, followed, items))
 
-    def _transact(self, waiting: deque[Queued], done: list[Queued], items: list[object]) -> None:
+    def _tell(self, done: list[Queued], followed: list[Queued], items: list[object]) -> None:
+        self._settled(done, items)
+        for job in followed:
+            job.settle()
+
+    def _transact(
+        self, waiting: deque[Queued], done: list[Queued], followed: list[Queued], items: list[object]
+    ) -> None:
         """Move jobs from `waiting` to `done` in one transaction. Raises _TransactionLost when none of it stands."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -229,6 +241,10 @@ class Writer:
             job = waiting.popleft()
             done.append(job)
             self._one(job, items)
+        more = self.follow(items) if items and self.follow is not None else None
+        if more is not None:
+            followed.append(more)
+            self._one(more, items)
         try:
             if self._seal is not None:
                 self._seal.before_commit(self._connection)

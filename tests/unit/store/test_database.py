@@ -141,6 +141,48 @@ def test_waiters_run_before_listeners_hear(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+class Following:
+    """Adds a row of its own for each that was added; `broken`: fails instead."""
+
+    def __init__(self, items: Sequence[object], log: list[str], *, broken: bool) -> None:
+        self.names = [f"{item}+" for item in items]
+        self.log = log
+        self.broken = broken
+
+    def run(self, transaction: Transaction) -> None:
+        for name in self.names:
+            adding(name)(transaction)
+        if self.broken:
+            raise LookupError("broken")
+
+    def fail(self, error: BaseException) -> None:
+        self.log.append(type(error).__name__)
+
+    def settle(self) -> None:
+        self.log.append("settled")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_follows_is_in_the_same_commit_and_a_fault_of_it_is_its_own(tmp_path: Path, *, broken: bool) -> None:
+    async def scenario() -> None:
+        async with Database.open(tmp_path / "tasks.db") as database:
+            commits: list[Sequence[object]] = []
+            log: list[str] = []
+            database.on_commit(commits.append)
+            database.on_commit(lambda _: log.append("told"))
+            database.follow(lambda items: Following(items, log, broken=broken))
+            assert await database.write(adding("a")) == "a"
+            assert await database.read(names) == (["a"] if broken else ["a", "a+"])
+            await database.write(lambda _: None)
+            assert [list(commit) for commit in commits] == [["a"] if broken else ["a", "a+"]]
+            assert log == (["LookupError", "settled", "told"] if broken else ["settled", "told"])
+            database.follow(None)
+            await database.write(adding("b"))
+            assert await database.read(names) == (["a", "b"] if broken else ["a", "a+", "b"])
+
+    asyncio.run(scenario())
+
+
 def test_a_listener_that_fails_does_not_keep_the_others_from_hearing(tmp_path: Path) -> None:
     def broken(_: Sequence[object]) -> None:
         raise ValueError("broken listener")
