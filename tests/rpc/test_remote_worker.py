@@ -12,17 +12,17 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.worker.remote import Assignment, RemoteWorker, TakenAway
 from tests.rpc.serving import door
-from tests.unit.core.rig import ROOT, Config, Core, core, eventually, play
+from tests.unit.core.rig import ROOT, Config, Core, core, eventually
 from tests.unit.core.session_rig import payload, plan, rows, session, timeline
 from tests.unit.core.test_workers import LOGIN, assignments
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    import pytest
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aiosd.auth.caller import Caller
     from aiosd.core.operations import Reply
@@ -31,6 +31,26 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).parents[2]
 TITLE = str(LOGIN["title"])
 STAYS = Config(schedule_interval=30.0, worker_lease=3600.0)
+
+
+LONG = 120.0
+"""Seconds that processes of their own may take on a machine that is busy."""
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for here is done by other processes."""
+    monkeypatch.setattr("tests.unit.core.rig.PATIENCE", LONG)
+
+
+def patiently(scenario: Awaitable[None]) -> None:
+    """Run a scenario to its end."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(LONG):
+            await scenario
+
+    asyncio.run(bounded())
 
 
 @contextlib.asynccontextmanager
@@ -102,7 +122,7 @@ def test_a_python_worker_does_a_task_and_asks_on_the_way(place: Path) -> None:
             (row,) = rows(await aios.invoke("worker.list", {"ended": True, "all_users": True}), "workers")
             assert (row["status"], row["reason"]) == ("gone", "it unregistered")
 
-    play(scenario())
+    patiently(scenario())
 
 
 def test_a_word_to_a_daemon_that_is_stopping_is_said_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +143,7 @@ def test_a_word_to_a_daemon_that_is_stopping_is_said_again(place: Path, monkeypa
             assert not refused
             assert (await aios.task(ids[TITLE])).result == {"done": True}
 
-    play(scenario())
+    patiently(scenario())
 
 
 def test_a_worker_waits_while_it_is_paused_and_stops_when_its_task_is_taken_away(place: Path) -> None:
@@ -154,7 +174,7 @@ def test_a_worker_waits_while_it_is_paused_and_stops_when_its_task_is_taken_away
             assert seen[-1] == "taken away"
             assert (await aios.task(ids[TITLE])).status == "canceled"
 
-    play(scenario())
+    patiently(scenario())
 
 
 def test_a_python_worker_bridges_a_daemon_that_is_not_there(place: Path) -> None:
@@ -169,7 +189,7 @@ def test_a_python_worker_bridges_a_daemon_that_is_not_there(place: Path) -> None
 
                 def handle(job: Assignment) -> JsonObject:
                     loop.call_soon_threadsafe(begun.set)
-                    asyncio.run_coroutine_threadsafe(go.wait(), loop).result(30)
+                    asyncio.run_coroutine_threadsafe(go.wait(), loop).result(LONG)
                     job.progress(50)
                     return {"attempt": job.attempt}
 
@@ -190,7 +210,7 @@ def test_a_python_worker_bridges_a_daemon_that_is_not_there(place: Path) -> None
                 assert row.status == "completed"
                 assert first
 
-    play(scenario())
+    patiently(scenario())
 
 
 SCRIPT = """
@@ -220,7 +240,7 @@ def test_a_shell_script_is_a_worker(place: Path) -> None:
         async with serving(place) as aios:
             first, ids = await planned(aios, LOGIN)
             process = await shell_worker(place, "worker_sh", SCRIPT, "--once")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LONG):
                 await aios.until(ids[TITLE], "auth_required")
                 (approval,) = rows(await aios.invoke("approval.list", {"task_id": ids[TITLE]}), "approvals")
                 await aios.invoke("approval.respond", {"approval_id": approval["id"], "action": "approve_once"}, ROOT)
@@ -234,7 +254,7 @@ def test_a_shell_script_is_a_worker(place: Path) -> None:
             steps = [row for row in await timeline(aios, first) if str(row["type"]).startswith("task.step")]
             assert [payload(row).get("summary") for row in steps] == [LOGIN["goal"], None]
 
-    play(scenario())
+    patiently(scenario())
 
 
 def test_a_killed_shell_worker_loses_its_task_and_its_script_is_not_heard(place: Path) -> None:
@@ -249,7 +269,7 @@ def test_a_killed_shell_worker_loses_its_task_and_its_script_is_not_heard(place:
         async with serving(place) as aios:
             _, ids = await planned(aios, LOGIN)
             process = await shell_worker(place, "worker_sh", late)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LONG):
                 while not (place / "begun").exists():  # noqa: ASYNC110  what is waited for is a file
                     await asyncio.sleep(0.05)
                 process.send_signal(signal.SIGKILL)
@@ -264,4 +284,4 @@ def test_a_killed_shell_worker_loses_its_task_and_its_script_is_not_heard(place:
             done = await aios.task(ids[TITLE])
             assert (done.status, done.result, done.retry_count) == ("completed", {"right": True}, 1)
 
-    play(scenario())
+    patiently(scenario())

@@ -19,6 +19,8 @@ from tests.unit.core.worker_rig import MAC, register
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.worker import Assignment
 
@@ -99,7 +101,11 @@ def test_a_worker_does_a_task_and_all_of_it_is_on_the_timeline(tmp_path: Path) -
     play(scenario())
 
 
-def test_the_worker_feed_has_what_the_seed_says_of_workers_and_replays_it(tmp_path: Path) -> None:
+def test_the_worker_feed_has_what_the_seed_says_of_workers_and_replays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiosd.core.crew.TOLD_EVERY", 0.05)
+
     async def scenario() -> None:
         async with core(tmp_path, config=STAYS) as aios:
             await planned(aios, LOGIN)
@@ -113,7 +119,7 @@ def test_the_worker_feed_has_what_the_seed_says_of_workers_and_replays_it(tmp_pa
                     found = [str(row["event"]) for row in rows(body, "missed_events")]
                     if "worker.heartbeat" in found:
                         break
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.02)
             assert found[0] == "worker.registered"
             assert {"task.assigned", "worker.assignment.accepted", "worker.capabilities.updated"} <= set(found)
             beat = next(row for row in rows(body, "missed_events") if row["event"] == "worker.heartbeat")
