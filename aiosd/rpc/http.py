@@ -18,6 +18,7 @@ from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import MAX_TEXT_BYTES, dump
 from aiosd.model.subscription import granted
+from aiosd.rpc.connection import Connection
 from aiosd.rpc.endpoint import Session, scope_of
 from aiosd.rpc.feed import Feed
 from aiosd.rpc.stream import Stream
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aiosd.rpc.peer import Peer
     from aiosd.rpc.subscriptions import Subscriptions
 
-    Handler = Callable[["Connection", web.BaseRequest], Awaitable[web.StreamResponse]]
+    Handler = Callable[[Connection, web.BaseRequest], Awaitable[web.StreamResponse]]
 
 JSON_TYPES = frozenset({"application/json", "application/json-rpc", "application/jsonrequest"})
 """https://www.jsonrpc.org/historical/json-rpc-over-http.html"""
@@ -70,51 +71,6 @@ _log = logging.getLogger(__name__)
 _strangers = logging.getLogger(f"{__name__}.strangers")
 """Where aiohttp tells, with tracebacks, of requests that are none: nobody may fill the journal with them."""
 _strangers.setLevel(logging.CRITICAL + 1)
-
-
-class Connection(asyncio.Protocol):
-    """Stands between the transport and aiohttp's protocol, to know when the connection ends and when it idles."""
-
-    def __init__(self, inner: asyncio.Protocol, peer: Peer, first_request_within: float) -> None:
-        """`first_request_within`: seconds until the head of the first request must be there."""
-        self._inner = inner
-        self._within = first_request_within
-        self.peer = peer
-        self.caller = peer.caller()
-        self.owner = Owner(peer.uid)
-        self.ended = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the clock."""
-        self._transport = transport
-        self._deadline = asyncio.get_running_loop().call_later(self._within, transport.close)
-        self._inner.connection_made(transport)
-
-    def served(self) -> None:
-        """A request has arrived."""
-        self._deadline.cancel()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everyone."""
-        self._deadline.cancel()
-        self.ended.set()
-        self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Pass on."""
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """Pass on."""
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """Pass on."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass on."""
-        self._inner.resume_writing()
 
 
 class HttpDoor:
@@ -160,7 +116,7 @@ class HttpDoor:
     async def serve(self, accepted: socket.socket, peer: Peer) -> None:
         """One connection to its end."""
         loop = asyncio.get_running_loop()
-        connection = Connection(self._server(), peer, self._timing.first_request)
+        connection = Connection(self._server(), peer, self._shares, self._timing.first_request)
         transport, _ = await loop.connect_accepted_socket(lambda: connection, accepted)
         transport.set_write_buffer_limits(WRITE_BUFFER)
         self._connections[transport] = connection
@@ -176,6 +132,12 @@ class HttpDoor:
         if connection is None:
             return _refused(400, "bad request")
         connection.served()
+        try:
+            return await self._handled(connection, request)
+        finally:
+            connection.answered()
+
+    async def _handled(self, connection: Connection, request: web.BaseRequest) -> web.StreamResponse:
         if "Origin" in request.headers:
             return _refused(403, "web pages are not served")
         method, handler = self._handlers.get(request.path, ("", None))

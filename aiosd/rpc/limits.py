@@ -20,6 +20,10 @@ class Limits:
     calls_per_user: int = 256
     calls: int = 1024
     connections_per_user: int = 256
+    bytes_per_connection: int = 512 * 1024
+    """That an HTTP client sends ahead of the request that is being answered: one message with all that is round it."""
+    bytes_per_user: int = 16 * 1024 * 1024
+    """The same on all connections of a user."""
     connections: int = 4096
 
 
@@ -55,6 +59,7 @@ class Shares:
         self.limits = limits
         self._calls: Counter[int] = Counter()
         self._connections: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
 
     @contextlib.contextmanager
     def call(self, uid: int) -> Iterator[None]:
@@ -70,6 +75,19 @@ class Shares:
             yield
         finally:
             _less(self._calls, uid)
+
+    def hold(self, uid: int, size: int) -> bool:
+        """Whether so many bytes more that wait to be understood have a place; then they have it."""
+        if uid != 0 and self._bytes[uid] + size > self.limits.bytes_per_user:
+            return False
+        self._bytes[uid] += size
+        return True
+
+    def release(self, uid: int, size: int) -> None:
+        """They have been understood, or are gone."""
+        self._bytes[uid] -= size
+        if not self._bytes[uid]:
+            del self._bytes[uid]
 
     def admits(self, uid: int) -> bool:
         """Whether there is a place for one more connection of that user."""

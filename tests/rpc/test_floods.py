@@ -1,0 +1,140 @@
+"""What a client sends ahead of its answers is bounded, whatever it is, and whoever gets its answers keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aiosd.rpc.limits import Limits, Shares
+from tests.rpc.serving import Http, door
+from tests.rpc.standin import StandIn, as_user
+from tests.unit.core.rig import play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POST = b"POST /rpc HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+HEADERS = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 50) for number in range(1000))
+MOST = 8 << 20
+"""Bytes that a flood may get rid of at most, what the kernel holds included. Nothing is cut off sooner than it must."""
+
+FLOODS = {
+    "headers without end": (POST, HEADERS),
+    "a header without end": (POST + b"X: ", b"y" * 65536),
+    "a path without end": (b"GET /", b"y" * 65536),
+    "a chunk's extension without end": (CHUNKED + b"1;x=", b"y" * 65536),
+    "a chunk's size without end": (CHUNKED, b"0" * 65536),
+    "trailers without end": (CHUNKED + b"0\r\n", HEADERS),
+    "chunks without end": (CHUNKED, b"1\r\n \r\n" * 8000),
+    "a body that nobody wants": (
+        b"GET /events HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1\r\n \r\n" * 8000,
+    ),
+    "another protocol": (b"GET /events HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"z" * 65536),
+}
+
+
+def call(number: int) -> bytes:
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "aios/task.get", "params": {"task_id": "task-1"}})
+    return POST + f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def flooded(path: Path, head: bytes, piece: bytes) -> int:
+    """How much went away before it was cut off, or was not taken any more. Blocking."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.settimeout(1.0)
+        sent = client.send(head)
+        while sent < 2 * MOST:
+            try:
+                sent += client.send(piece)
+            except OSError:
+                break
+        return sent
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_a_flood_is_cut_off(place: Path, what: str) -> None:
+    async def scenario() -> None:
+        core = StandIn()
+        async with door(place, core, core) as (paths, _):
+            assert await asyncio.to_thread(flooded, paths.http, *FLOODS[what]) < MOST
+            async with Http.connect(paths.http) as http:
+                assert (await http.call("aios/task.get", {"task_id": "task-1"}))["result"]["operation"] == "task.get"
+
+    play(scenario())
+
+
+def test_requests_that_are_sent_ahead_wait_outside_and_are_all_answered_in_order(place: Path) -> None:
+    async def scenario() -> None:
+        core = StandIn(gates={"task.get": asyncio.Event()})
+        count = 5000
+        async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            http.writer.write(b"".join(map(call, range(count))))  # most of it stays in this process
+            await core.entered.get()
+            assert http.writer.transport.get_write_buffer_size() > 100_000
+            core.gates["task.get"].set()
+            assert [(await http.answer()).json["id"] for _ in range(count)] == list(range(count))
+
+    play(scenario())
+
+
+def test_refusals_go_on_too_when_requests_are_sent_ahead(place: Path) -> None:
+    async def scenario() -> None:
+        core = StandIn()
+        async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            count = 3000
+            http.writer.write(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n" * count)
+            assert {(await http.answer()).status for _ in range(count)} == {404}
+
+    play(scenario())
+
+
+def test_a_user_s_connections_share_what_is_taken_ahead(place: Path) -> None:
+    async def scenario() -> None:
+        core = StandIn()
+        limits = Limits(bytes_per_user=100_000)
+        async with door(place, core, core, limits=limits) as (paths, _):
+            with as_user(1000):
+                first, second = [await asyncio.open_unix_connection(paths.http) for _ in range(2)]
+            half = POST + b"Content-Length: 90000\r\n\r\n"
+            first[1].write(half + b" " * 80_000)
+            second[1].write(POST + b"Content-Length: 90000\r\n\r\n" + b" " * 80_000)
+            ended, _ = await asyncio.wait(
+                [asyncio.create_task(one[0].read()) for one in (first, second)],
+                timeout=30, return_when=asyncio.FIRST_COMPLETED,
+            )  # fmt: skip
+            assert len(ended) == 1  # one of them was too much
+            async with Http.connect(paths.http) as http:  # root's have nothing to do with it
+                assert "result" in await http.call("aios/task.get", {"task_id": "task-1"})
+            for one in (first, second):
+                one[1].close()
+
+    play(scenario())
+
+
+def test_what_is_held_is_given_back() -> None:
+    shares = Shares(Limits(bytes_per_user=10))
+    assert shares.hold(1000, 10)
+    assert not shares.hold(1000, 1)
+    assert shares.hold(1001, 1)
+    assert shares.hold(0, 1000)
+    shares.release(1000, 10)
+    assert shares.hold(1000, 10)
+
+
+def test_the_largest_message_has_its_place(place: Path) -> None:
+    async def scenario() -> None:
+        core = StandIn()
+        async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "aios/task.get", "params": {"task_id": "task-1"}})
+            for _ in range(20):
+                assert (await http.post(body.ljust(256 * 1024).encode())).json["result"]["uid"] == os.geteuid()
+
+    play(scenario())
