@@ -93,6 +93,16 @@ class Endpoint:
 
     async def answer(self, session: Session, message: bytes) -> Answer:
         """One message. Never raises for what is in it."""
+        uid = session.caller.uid
+        if not self._shares.hold(uid, len(message)):
+            error = AiosError(ErrorKind.RATE_LIMITED, "messages of your user that are being answered are too large")
+            return Answer(jsonrpc.failure(None, error))
+        try:
+            return await self._answer(session, message)
+        finally:
+            self._shares.release(uid, len(message))
+
+    async def _answer(self, session: Session, message: bytes) -> Answer:
         parsed = jsonrpc.parse(message)
         answer = Answer()
         texts: list[str] = []

@@ -23,7 +23,7 @@ class Limits:
     bytes_per_connection: int = 512 * 1024
     """That an HTTP client sends ahead of the request that is being answered: one message with all that is round it."""
     bytes_per_user: int = 16 * 1024 * 1024
-    """The same on all connections of a user."""
+    """The same on all connections of a user; and so much text of theirs is being answered at a time."""
     connections: int = 4096
 
 

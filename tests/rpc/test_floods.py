@@ -119,6 +119,28 @@ def test_a_user_s_connections_share_what_is_taken_ahead(place: Path) -> None:
     play(scenario())
 
 
+def test_messages_that_are_being_answered_are_not_too_large_together(place: Path) -> None:
+    async def scenario() -> None:
+        core = StandIn(gates={"task.wait": asyncio.Event()})
+        async with door(place, core, core, limits=Limits(bytes_per_user=100_000)) as (paths, _):
+            with as_user(1000):
+                reader, writer = await asyncio.open_unix_connection(paths.lines)
+            wait = {"jsonrpc": "2.0", "id": 1, "method": "aios/task.wait", "params": {"task_id": "task-1"}}
+            text = json.dumps({**wait, "x": "y" * 60_000}).encode() + b"\n"
+            writer.write(text)
+            assert await core.entered.get() == "task.wait"
+            writer.write(text)
+            refused = json.loads(await reader.readline())
+            assert (refused["id"], refused["error"]["data"]["error_id"]) == (None, "AIOS-RATE-LIMITED")
+            core.gates["task.wait"].set()
+            assert json.loads(await reader.readline())["id"] == 1
+            writer.write(text)
+            assert "result" in json.loads(await reader.readline())
+            writer.close()
+
+    play(scenario())
+
+
 def test_what_is_held_is_given_back() -> None:
     shares = Shares(Limits(bytes_per_user=10))
     assert shares.hold(1000, 10)
