@@ -24,6 +24,7 @@ from tests.system.trouble import (
     machine,
     scopes,
     serves,
+    starts,
     task,
     well_afterwards,
 )
@@ -78,7 +79,7 @@ def first_refusal(box: Container) -> CompletedProcess[str]:
 
 def test_fsync_fails_and_works_again(machine: Container, failing_disk: FailingDisk) -> None:
     running = create(machine, "test.sleep", "seconds=3")
-    becomes(machine, running, "working")
+    starts(machine, running)
     pid = main_pid(machine)
     failing_disk.fail()
     done = first_refusal(machine)
@@ -106,7 +107,7 @@ def test_turned_read_only_under_it(machine: Container, failing_disk: FailingDisk
     kept = create(machine, "test.sleep", "seconds=0")
     becomes(machine, kept, "completed")
     running = create(machine, "test.sleep", "seconds=3")
-    becomes(machine, running, "working")
+    starts(machine, running)
     pid = main_pid(machine)
     failing_disk.turn_read_only()
     done = first_refusal(machine)

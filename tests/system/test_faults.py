@@ -29,6 +29,7 @@ from tests.system.trouble import (
     machine,
     scopes,
     serves,
+    starts,
     task,
     well_afterwards,
 )
@@ -134,7 +135,7 @@ def test_a_shutdown_of_the_machine_would_wait(machine: Container) -> None:
 
 def test_the_bus_goes_and_comes_back(machine: Container) -> None:
     task_id = create(machine, "test.sleep", "seconds=4")
-    becomes(machine, task_id, "working")
+    starts(machine, task_id)
     machine.run("systemctl", "kill", "--signal=KILL", "dbus.service")
     machine.run("systemctl", "start", "dbus.service", check=False)
     serves(machine)
@@ -263,7 +264,7 @@ def small_disk(machine: Container) -> Iterator[Container]:
 
 def test_a_full_disk_is_told_and_running_tasks_go_on(small_disk: Container) -> None:
     running = create(small_disk, "test.sleep", "seconds=3")
-    becomes(small_disk, running, "working")
+    starts(small_disk, running)
     small_disk.sh(f"dd if=/dev/zero of={STATE}/fill bs=64k 2>/dev/null || true")
     codes = set()
     for _ in range(40):
@@ -334,7 +335,7 @@ def test_without_memory_nothing_hangs_and_nothing_is_lost(machine: Container) ->
     """
     pid = machine.run("systemctl", "show", "--value", "--property=MainPID", "aiosd.service").stdout.strip()
     running = create(machine, "test.sleep", "seconds=5")
-    becomes(machine, running, "working")
+    starts(machine, running)
     socket = f"/proc/{machine.leader.pid}/root/run/aios/aios.sock"
     with Client(socket) as client:
         client.call("aios/service.status")  # what speaks HTTP is there already
@@ -410,7 +411,7 @@ def test_ten_thousand_creations_of_one_user_starve_nobody(machine: Container) ->
 
 def test_drained_nothing_starts_until_it_is_lifted(machine: Container) -> None:
     running = create(machine, "test.sleep", "seconds=2")
-    becomes(machine, running, "working")
+    starts(machine, running)
     assert aiosctl(machine, "drain", user="alice").returncode == 77
     assert aiosctl(machine, "drain").returncode == 0
     waiting = create(machine, "test.sleep", "seconds=0")
@@ -443,6 +444,6 @@ def test_stopped_tasks_run_on_or_are_taken_along(along: bool, machine: Container
         assert becomes(machine, task_id, "canceled")["reason"] == "daemon-stopped"
         note("faults", "`systemctl stop`, *stop_tasks_on_stop*", "within 7 s; the task is canceled, `daemon-stopped`")
     else:
-        becomes(machine, task_id, "working")
+        starts(machine, task_id)
         assert aiosctl(machine, "cancel", task_id).returncode == 0
         note("faults", "`systemctl stop`", "within 7 s; the running task runs on and is steered again afterwards")

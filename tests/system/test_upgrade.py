@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RUNNING, QUEUED, STEPS = 20, 50, 100
 SETTINGS = "/run/aios/aiosd.conf.d/90-upgrade.conf"
 DROP_IN = "/run/systemd/system/aiosd.service.d/gap.conf"
-GAP = 1
+GAP = 3
 """Seconds that nobody serves, so that the callers of the test come in them however slow they are."""
 PORT = 18098
 HOLD, NOTES = "/run/upgrade-hold", "/run/upgrade-notes"

@@ -88,6 +88,11 @@ def becomes(box: Container, task_id: str, status: str, *, within: float = PATIEN
     return task(box, task_id)
 
 
+def starts(box: Container, task_id: str) -> None:
+    """Wait until it runs; a short one may have come to its end before somebody looks."""
+    eventually(lambda: task(box, task_id).get("status") in ("working", "completed"), f"{task_id} starts")
+
+
 def serves(box: Container) -> None:
     def well() -> bool:
         done = aiosctl(box, "status", "--json")
