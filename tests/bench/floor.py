@@ -29,7 +29,7 @@ SYSTEMD = "org.freedesktop.systemd1"
 SYSTEMD_PATH = "/org/freedesktop/systemd1"
 MANAGER = f"{SYSTEMD}.Manager"
 
-LIMITS = Limits(memory_max=64 << 20, cpu_quota_percent=100, tasks_max=16)
+LIMITS = Limits(memory_max=64 << 20, cpu_quota_percent=20, tasks_max=16)
 """Those of capabilities.d/bench.*.toml."""
 
 ROW = "x" * 1024
