@@ -74,8 +74,9 @@ def test_a_flood_is_cut_off(place: Path, what: str) -> None:
 def test_requests_that_are_sent_ahead_wait_outside_and_are_all_answered_in_order(place: Path) -> None:
     async def scenario() -> None:
         core = StandIn(gates={"task.get": asyncio.Event()})
-        count = 5000
+        count = 3000
         async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            http.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
             http.writer.write(b"".join(map(call, range(count))))  # most of it stays in this process
             await core.entered.get()
             assert http.writer.transport.get_write_buffer_size() > 100_000
@@ -89,7 +90,7 @@ def test_refusals_go_on_too_when_requests_are_sent_ahead(place: Path) -> None:
     async def scenario() -> None:
         core = StandIn()
         async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
-            count = 3000
+            count = 2000
             http.writer.write(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n" * count)
             assert {(await http.answer()).status for _ in range(count)} == {404}
 
