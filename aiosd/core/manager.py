@@ -65,10 +65,6 @@ def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
         raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
 
 
-def _shutting_down() -> AiosError:
-    return AiosError(ErrorKind.SHUTTING_DOWN, "what was begun goes on; ask again in a moment", reason="shutting-down")
-
-
 class Manager:
     """What the doors talk to (their `Core`)."""
 
@@ -78,7 +74,6 @@ class Manager:
         self._rates = rates
         self._running: set[asyncio.Task[object]] = set()
         self._cut: set[asyncio.Task[object]] = set()
-        self._closed = False
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
         for group in groups:
             self._handlers.update(group.handlers())
@@ -93,14 +88,12 @@ class Manager:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
-        try:
-            if self._closed:
-                raise _shutting_down()
-            if self._rates is not None:
+        if self._rates is not None:
+            try:
                 self._rates.require(caller, name)
-        except AiosError:
-            with secret or nullcontext():
-                raise
+            except AiosError:
+                with secret or nullcontext():
+                    raise
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("an operation needs a task to run in")
@@ -110,17 +103,19 @@ class Manager:
         except asyncio.CancelledError:
             if task not in self._cut or task.uncancel() > 0:
                 raise  # the caller has left
-            raise _shutting_down() from None
+            detail = "what was begun goes on; ask again in a moment"
+            raise AiosError(ErrorKind.SHUTTING_DOWN, detail, reason="shutting-down") from None
         finally:
             self._running.discard(task)
 
     async def wind_up(self, within: float) -> None:
-        """The daemon ends: what is being answered has that many seconds; what still waits then is told so, and who asks
-        from then on, too. What an operation has begun is stored, and goes on without its caller."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=within)
-        self._closed = True
-        self._cut = set(self._running)
+        """The daemon ends: what is being answered has that many seconds; what still waits then is told so. Who comes
+        with something short in the last moment still gets it. What an operation has begun is stored, and goes on
+        without its caller."""
+        begun = set(self._running)
+        if begun:
+            await asyncio.wait(begun, timeout=within)
+        self._cut = begun & self._running
         for task in self._cut:
             task.cancel()
         if self._cut:
