@@ -226,7 +226,7 @@ def test_at_most_so_many_at_all(alice: Caller, equipped: Container) -> None:
 
 
 def test_a_full_queue_stores_nothing(alice: Caller, root: Caller, equipped: Container) -> None:
-    with _configured(equipped, "max_queue_size=2"):
+    with _configured(equipped, "max_queue_size=2", "[Limits]", "max_queued_per_user=infinity"):
         later = _ms(2_000_000_000_000_000)
         created = [alice.create("test.sleep", LONG, not_before=later) for _ in range(2)]
         before = root.total()
