@@ -16,7 +16,7 @@ MAX_RECORDED = 10_000
 """Events kept for one subscription that is being made (a person may be asked meanwhile)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # two that have heard the same are still two
 class Recording(Generic[T]):
     """Events since a subscription was asked for. `overflowed`: the oldest are gone."""
 
