@@ -8,6 +8,7 @@ import pytest
 
 from tests.outcomes import END, PAGE, begin, rows, with_row
 from tests.rig import host
+from tests.unit.reliability.scenarios import SCENARIOS
 
 TABLE = f"text\n{begin('x')}\n| a | b |\n|---|---|\n| one | 1 |\n| two | 2 |\n{END}\nmore\n"
 
@@ -30,3 +31,10 @@ def test_every_fault_of_the_page_has_its_test_and_every_test_its_row() -> None:
     damage = {name for name in shown if name.startswith("database: ")}
     assert noted - {"database: {damage}"} == shown - damage
     assert len(damage) == 5
+
+
+def test_every_scenario_of_deaths_is_in_the_page_and_nothing_was_wrong() -> None:
+    found = {row[0]: row[1:] for row in rows(PAGE.read_text(), "crashes")}
+    titles = {one.title for one in SCENARIOS.values()}
+    assert found.keys() == titles | {f"{title}; and again in recovery" for title in titles}
+    assert all(int(deaths) > 0 and wrong == "0" for deaths, wrong in found.values())
