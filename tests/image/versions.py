@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import shutil
 import subprocess
@@ -21,8 +20,9 @@ if TYPE_CHECKING:
 #: exit status of packaging/tools where the tools cannot be had
 EX_UNAVAILABLE = 69
 
-#: A commit of 2026-11-30, whose programs upgrades start from. By its id, as a clone may have no tags.
-EARLIER_COMMIT = "3043da7353e214208128b9fef797f20a2ac90f7f"
+#: The sources of an earlier state of the project (commit 3043da7 of 2026-11-30, without tests and image), from whose
+#: programs upgrades start. Kept as they were, as a checkout may come without its history.
+EARLIER_SOURCE = host.CHECKOUT / "tests/fixtures/earlier.tar.xz"
 EARLIER = "0.1.0~earlier"
 NEXT = f"{__version__}+next"
 #: packages of this checkout in the cache
@@ -84,13 +84,15 @@ def _digest(source: Path) -> str:
 
 
 def build_earlier(directory: Path) -> Path:
-    """The package of `EARLIER_COMMIT`: its own code, by its own rules, as a lower version. Kept between runs."""
-    kept = host.cache_directory() / f"aiosd-{EARLIER}-{EARLIER_COMMIT[:12]}.deb"
+    """The package of `EARLIER_SOURCE`: its own code, by its own rules, as a lower version. Kept between runs."""
+    digest = hashlib.sha256(EARLIER_SOURCE.read_bytes()).hexdigest()[:16]
+    kept = host.cache_directory() / f"aiosd-{EARLIER}-{digest}.deb"
     target = directory / f"aiosd-{EARLIER}.deb"
     with host.locked(kept.with_suffix(".lock")):
         if not kept.exists():
             source = directory / "earlier"
-            _check_out(source)
+            with tarfile.open(EARLIER_SOURCE) as archive:
+                archive.extractall(source, filter="data")
             log = source / "packaging/debian/changelog"
             log.write_text(re.sub(r"\(.*?\)", f"({EARLIER})", log.read_text(), count=1))
             built = build(source, directory / "built", "--unjudged")
@@ -98,15 +100,6 @@ def build_earlier(directory: Path) -> Path:
             kept.with_suffix(".new").rename(kept)
         shutil.copy(kept, target)
     return target
-
-
-def _check_out(directory: Path) -> None:
-    ask = ["git", "-C", str(host.CHECKOUT), "archive", EARLIER_COMMIT]
-    done = subprocess.run(ask, capture_output=True, check=False)
-    if done.returncode != 0:
-        prerequisites.missing(f"this clone has no commit {EARLIER_COMMIT[:12]}: {done.stderr.decode()}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(directory, filter="data")
 
 
 def build_next(package: Path, directory: Path) -> Path:
