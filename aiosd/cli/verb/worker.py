@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import click
 
-from aiosd.cli import options, workers
+from aiosd.cli import options, sessions, workers
 from aiosd.cli.durations import ago, moment
 from aiosd.cli.session import Session, Style
 from aiosd.cli.table import Cell, render
 from aiosd.cli.terminal import one_line
+from aiosd.cli.timeline import line
 from aiosd.cli.values import integer_at, list_at, string_at, text_of
 from aiosd.cli.verb.list import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aiosd.cli.values import TaskEvent
     from aiosd.cli.workers import WorkerRow
     from aiosd.model.jsontext import JsonObject
 
 _STYLES = {"idle": Style.GOOD, "busy": Style.RUNNING, "draining": Style.WAITING, "gone": Style.DIM}
+
+_GONE = ("worker.unregistered", "worker.lost")
 
 
 @click.group
@@ -99,3 +104,27 @@ def _lines(session: Session, worker: JsonObject) -> Iterator[tuple[str, str]]:
         if isinstance(row, dict):
             words = (string_at(row, name) for name in ("assignment_id", "task_id", "status"))
             yield ("" if index else "Has"), one_line("  ".join([*words, f"attempt {text_of(row.get('attempt'))}"]))
+
+
+@command.command
+@click.argument("worker", type=options.WorkerId(), default="")
+@click.option("--since", metavar="EVENT", default="", help="First what came after this event (an id from --json).")
+@options.common
+@options.pass_session
+def follow(session: Session, *, worker: str, since: str) -> None:
+    """Print what happens with workers until Ctrl-C; with one that is named, until it is gone."""
+    session.run(_follow(session, worker, since))
+
+
+async def _follow(session: Session, worker_id: str, since: str) -> None:
+    events: asyncio.Queue[TaskEvent] = asyncio.Queue()
+    async with session.connect() as client, sessions.feed(client, "worker_feed", worker_id, since, events.put_nowait):
+        gone = False
+        while not (gone and worker_id):
+            event = await events.get()
+            if session.json:
+                session.emit(event.data)
+            else:
+                session.say(line(session, event.data))
+                session.out.flush()
+            gone = event.kind in _GONE

@@ -69,3 +69,23 @@ def test_workers_are_listed_and_shown(typed: Aiosctl, thread: CoreThread) -> Non
         assert text in shown
     assert "it unregistered" in typed("worker", "show", "worker_win_a").out
     assert "Worker: worker_mac_001" in typed("show", str(task)).out
+
+
+def test_a_worker_is_followed_until_it_is_gone(typed: Aiosctl, thread: CoreThread) -> None:
+    async def working(aios: Core) -> str:
+        first = await session(aios)
+        before = aios.events[-1].id
+        await plan(aios, first, {"title": "cache"})
+        hand = await register(aios, worker_id="worker_mac_001")
+        await register(aios, worker_id="worker_win_a")
+        await hand.takes()
+        await aios.invoke("worker.unregister", {"worker_id": hand.id, "registration": hand.registration})
+        return str(before)
+
+    assert thread.core is not None
+    since = str(thread.run(working(thread.core)))
+    followed = typed("worker", "follow", "worker_mac_001", "--since", since, "--json").json_lines
+    assert [row["type"] for row in followed] == [
+        "worker.registered", "task.assigned", "worker.assignment.accepted", "task.started",
+        "worker.assignment.lost", "task.retry", "worker.unregistered",
+    ]  # fmt: skip
