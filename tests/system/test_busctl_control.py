@@ -110,3 +110,24 @@ def test_session_plan_and_tree(busctl: Busctl) -> None:
     assert json.loads(str(busctl.task(task_id, "GetTree", "a{sv}", "0")[0]))["tasks"][0]["task_id"] == task_id
     busctl.call(path, SESSION, "Close", "a{sv}", "0")
     assert busctl.property(path, SESSION, "Status") == "closed"
+
+
+def test_workers(as_root: Busctl) -> None:
+    """A worker is there while its descriptor is open, so busctl's is gone with the busctl that registered it."""
+    worker = "worker_busctl"
+    skills = ("hostname", "s", "box", "capabilities", "as", "2", "git", "terminal")
+    path = str(as_root.manager("RegisterWorker", "sa{sv}", worker, "2", *skills)[0])
+    rows = as_root.manager("ListWorkers", "a{sv}", "1", "ended", "b", "true")[0]
+    assert isinstance(rows, list)
+    ((_, shown, uid, host, _, _, capabilities, *_),) = [
+        row for row in rows if isinstance(row, list) if row[0] == worker
+    ]
+    assert (shown, uid, host, capabilities) == (path, 0, "box", ["git", "terminal"])
+    found = as_root.manager_json("GetWorker", "sa{sv}", worker, "0")
+    assert (found["worker_id"], found["capabilities"]) == (worker, ["git", "terminal"])
+    since = ("1", "last_event_id", "s", f"evt-{0:016d}")
+    missed = as_root.manager("SubscribeFeed", "ssa{sv}", "worker_feed", worker, *since)[1]
+    assert isinstance(missed, list)
+    assert isinstance(missed[0], list)
+    told = json.loads(str(missed[0][2]))
+    assert (missed[0][1], told["type"], told["payload"]["worker_id"]) == (*["worker.registered"] * 2, worker)

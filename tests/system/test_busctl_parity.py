@@ -54,9 +54,11 @@ DONE_BY = {
     "session": "test_session_plan_and_tree",
     "plan": "test_session_plan_and_tree",
     "tree": "test_session_plan_and_tree",
+    "worker": "test_workers",
     "status": "test_status_and_top",
     "top": "test_status_and_top",
     "reload": "test_reload",
+    "bug-report": "",  # a file of what GetStatus, ListTasks, ListCapabilities, systemctl and journalctl say
     "completion": "",  # a text of aiosctl's own, about itself
     "state": "",  # works on the database's file, also when there is no daemon
     "rpc": "",  # is a client of the other door
