@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.rig import host
+from tests.system.rules import RUN_ALL, polkit_rules
 
 if TYPE_CHECKING:
     import subprocess
@@ -122,23 +123,15 @@ def prepared(box: Container) -> Iterator[JsonObject]:
 @pytest.fixture(scope="module")
 def outcomes(equipped: Container, alice_at_seat: Caller) -> Iterator[Outcomes]:
     """Every attempt, made."""
-    rules = "/etc/polkit-1/rules.d/10-aiosd-escape.rules"
-    equipped.write(
-        rules,
-        "polkit.addRule(function(action, subject) {\n"
-        '    if (action.id.indexOf("org.aios.TaskManager.run-") == 0) return polkit.Result.YES;\n'
-        "});\n",
-    )
     manifests = {f"test.escape.{level}": MANIFEST.format(level=level) for level in LEVELS} | {
         "test.escape.sleep": SLEEP
     }
     for name, text in manifests.items():
         equipped.write(f"/run/aios/capabilities.d/{name}.toml", text)
-    equipped.run("systemctl", "restart", "polkit.service")
     equipped.run("systemctl", "reload", "aiosd.service")
     levels: dict[str, dict[str, str]] = {}
     try:
-        with prepared(equipped) as given:
+        with polkit_rules(equipped, "10-aiosd-escape", RUN_ALL), prepared(equipped) as given:
             for level in LEVELS:
                 task = alice_at_seat.run(f"test.escape.{level}", given)
                 assert task["status"] == "completed", task
@@ -151,9 +144,9 @@ def outcomes(equipped: Container, alice_at_seat: Caller) -> Iterator[Outcomes]:
                 user="alice", seat="seat0", timeout=120,
             ).stdout  # fmt: skip
             equipped.run("pkill", "--full", f"^{MARKER}", check=False)
-        yield Outcomes(levels, json.loads(outside))
+            yield Outcomes(levels, json.loads(outside))
     finally:
-        equipped.run("rm", rules, *(f"/run/aios/capabilities.d/{name}.toml" for name in manifests))
+        equipped.run("rm", *(f"/run/aios/capabilities.d/{name}.toml" for name in manifests))
         equipped.sh("rm -f /usr/local/bin/aios-escape-suid /home/alice/escaped /home/bob/private")
         equipped.run("systemctl", "reload", "aiosd.service")
 

@@ -13,6 +13,7 @@ import pytest
 
 from aiosd.bus.connection import Variant
 from tests.system.caller import field_of
+from tests.system.rules import RUN_ALL, polkit_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,22 +73,12 @@ def interface(equipped: Container) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def looks(equipped: Container, alice_at_seat: Caller, interface: str) -> dict[str, Look]:
     """One look at each level, for alice; what asks for an administrator is allowed by a rule."""
-    rules = "/etc/polkit-1/rules.d/10-aiosd-look.rules"
-    equipped.write(
-        rules,
-        "polkit.addRule(function(action, subject) {\n"
-        '    if (action.id.indexOf("org.aios.TaskManager.run-") == 0) return polkit.Result.YES;\n'
-        "});\n",
-    )
     equipped.write("/home/alice/kept", "alice's\n")
     equipped.run("chown", "alice:", "/home/alice/kept")
-    equipped.run("systemctl", "restart", "polkit.service")
-    try:
+    with polkit_rules(equipped, "10-aiosd-look", RUN_ALL):
         seen = {what: _look(alice_at_seat, what) for what in (*LEVELS, "netlink")}
         research = {f"{level} research": _look(alice_at_seat, level, mode="research_only") for level in LEVELS}
         return {**seen, **research}
-    finally:
-        equipped.run("rm", rules)
 
 
 @pytest.mark.parametrize("level", LEVELS)

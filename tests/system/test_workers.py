@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.system.caller import MANAGER, MANAGER_PATH, Refused
+from tests.system.rules import polkit_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tests.rig.container import Container
     from tests.system.caller import Caller
 
-RULES = "/etc/polkit-1/rules.d/10-aiosd-worker.rules"
 YES = """
 polkit.addRule(function(action, subject) {
     if (action.id == "org.aios.TaskManager.register-worker" && subject.user == "alice"
@@ -37,12 +37,9 @@ PATIENCE = 60.0
 @pytest.fixture
 def allowed(equipped: Container) -> Iterator[Container]:
     """The box, where alice may register workers for herself, and a directory for them to speak by."""
-    equipped.write(RULES, YES)
     equipped.sh(f"rm -rf {PLACE} && mkdir -m 777 {PLACE}")
-    equipped.run("systemctl", "restart", "polkit.service")
-    yield equipped
-    equipped.sh(f"rm -f {RULES}")
-    equipped.run("systemctl", "restart", "polkit.service")
+    with polkit_rules(equipped, "10-aiosd-worker", YES):
+        yield equipped
 
 
 @contextmanager
