@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests import prerequisites
@@ -37,6 +38,11 @@ CHECKOUT_IN_BOX = "/src"
 
 _TESTS = Path(__file__).parent
 _call_passed = pytest.StashKey[bool]()
+
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("aiosd", deadline=None)
+hypothesis.settings.load_profile("aiosd")
 
 
 def pytest_configure(config: pytest.Config) -> None:

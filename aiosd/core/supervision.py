@@ -99,7 +99,7 @@ class Supervision:
     def launch(self, launch: Launch) -> None:
         """Start an admitted task."""
         watch = self._watch(launch.run, self._registry.find(launch.task.capability_id))
-        self._spawn(self._guarded(self._start(watch, launch.task), watch))
+        self._spawn(watch, lambda: self._start(watch, launch.task))
 
     def adopt(self, run: Run, task: Task, attached: AttachedRun) -> None:
         """Follow a run that is alive from before."""
@@ -107,21 +107,21 @@ class Supervision:
         # Whether the scope is frozen was decided before the status was stored, by a cooperative program or for it.
         watch.frozen = task.status is Status.PAUSED
         watch.adopted = True
-        self._spawn(self._guarded(self._resume(watch, run, task, attached), watch))
+        self._spawn(watch, lambda: self._resume(watch, run, task, attached))
 
     def take_result(self, run: Run, task: Task) -> None:
         """Apply what an ended run left."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
         watch.met.set()
-        self._spawn(self._guarded(self._taken(watch, run), watch))
+        self._spawn(watch, lambda: self._taken(watch, run))
 
     def lose(self, run: Run, task: Task, reason: Reason, message: str) -> None:
         """A run of which there will be no exit record: stop what is left of it, take what it wrote, say why it ends."""
         watch = self._watch(run, self._registry.find(task.capability_id))
         watch.gone = True
         watch.met.set()
-        self._spawn(self._guarded(self._given_up(watch, run, reason, message), watch))
+        self._spawn(watch, lambda: self._given_up(watch, run, reason, message))
 
     def _watch(self, run: Run, capability: Capability | None) -> Watch:
         watch = Watch(run.id, run.task_id, capability, RunPaths(run.id, self._state).directory, run.uid)
@@ -130,17 +130,17 @@ class Supervision:
         self.watches[run.task_id] = watch
         return watch
 
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _spawn(self, watch: Watch, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Begin `work`, which is not made before its task runs: one that the daemon's end overtakes leaves nothing."""
         if self._group is None:
-            coroutine.close()
             raise RuntimeError("the supervision is not running")
-        self._group.create_task(coroutine)
+        self._group.create_task(self._guarded(watch, work))
 
-    async def _guarded(self, coroutine: Coroutine[None, None, None], watch: Watch) -> None:
+    async def _guarded(self, watch: Watch, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Whatever goes wrong with one run is that run's fault alone; it ends as lost, never silently."""
         try:
             try:
-                await coroutine
+                await work()
             except Exception as error:  # noqa: BLE001  one run must not take the daemon down
                 _log.exception("Supervising %s failed", watch.run_id)
                 await self._lost(watch, Reason.LOST, f"the supervision failed: {type(error).__name__}")

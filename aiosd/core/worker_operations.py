@@ -288,6 +288,8 @@ class WorkerOperations:
         member = self._crew.present.get(key)
         if member is not None:
             self._crew.renew(member)
+            # Who listens to commits hears of it after this reply; the next call of a batch may be earlier.
+            self._crew.outdated(key)
         return Reply({"assignment_id": params.assignment_id, "task_id": task.id, "status": task.status.value})
 
     def _member(self, caller: Caller, params: wire.WorkerRegistered) -> Present:

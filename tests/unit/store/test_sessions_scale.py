@@ -71,9 +71,9 @@ PLAN = plans.Plan("plan-1", "ps-1", 1000, 1, "", 1, 1, sequence=1)
 @pytest.mark.parametrize(
     ("look", "bound"),
     [
-        (lambda db: sessions.has_active_tasks(db, "ps-1"), 30),
-        (lambda db: sessions.has_active_tasks(db, "ps-2"), 30),
-        (lambda db: tasks.has_open(db, "ps-1"), 30),
+        (lambda db: sessions.has_active_tasks(db, "ps-1"), 60),
+        (lambda db: sessions.has_active_tasks(db, "ps-2"), 60),
+        (lambda db: tasks.has_open(db, "ps-1"), 60),
         (lambda db: tasks.open_of_session(db, "ps-1"), 2000),
         (top, 2500),
         (lambda db: tasks.children(db, "top", 10), 1500),
