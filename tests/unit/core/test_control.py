@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aiosd.errors import AiosError
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from tests.unit.core.fakelauncher import FakeRun, exits_at_once
 from tests.unit.core.rig import Config, core, eventually, manifest, play
