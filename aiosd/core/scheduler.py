@@ -165,15 +165,18 @@ class Scheduler:
 
     async def run(self) -> None:
         """Pass after pass, for ever."""
-        woken = False
+        woken = told = False
         self._database.follow(self.follow)
         try:
             while True:
                 self._wanted = False
                 try:
                     await self.scan(woken=woken)
-                except StoreError:
-                    _log.exception("A scheduling pass could not be stored")
+                    told = False
+                except StoreError as error:
+                    if not told:
+                        _log.error("Scheduling waits for the store: %s", error)
+                        told = True
                     await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
                 woken = await self._next_time()
         finally:

@@ -159,6 +159,7 @@ class Writer:
         self._connection = connection
         self._seal = seal
         self.follow: Follow | None = None
+        self._failing: StoreFailure | None = None
         """Called in the writer thread, before each commit that emits something."""
         self._loop = loop
         self._settled = settled
@@ -213,14 +214,26 @@ class Writer:
             items: list[object] = []
             try:
                 self._transact(waiting, done, followed, items)
+                self._works()
             except _TransactionLost as lost:
-                _log.error("A transaction was lost (%s): %s", lost.failure, lost.cause)
+                self._fails(lost)
                 items.clear()
                 for job in (*done, *followed):
                     error = StoreError(lost.failure)
                     error.__cause__ = lost.cause
                     job.fail(error)
             self._on_loop(partial(self._tell, done, followed, items))
+
+    def _fails(self, lost: _TransactionLost) -> None:
+        """Told when it begins, not at each try: callers hear it each time."""
+        if self._failing is not lost.failure:
+            _log.error("A transaction was lost (%s): %s", lost.failure, lost.cause)
+        self._failing = lost.failure
+
+    def _works(self) -> None:
+        if self._failing is not None:
+            _log.warning("The store can be written again")
+            self._failing = None
 
     def _tell(self, done: list[Queued], followed: list[Queued], items: list[object]) -> None:
         self._settled(done, items)

@@ -407,10 +407,18 @@ def _child(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 COMMIT_FAILS = """
-import asyncio, resource, signal, sys
+import asyncio, logging, resource, signal, sys
 from pathlib import Path
 from aiosd.store.database import Database, StoreError
 from tests.unit.store.rows import adding, names
+
+class Told(logging.Handler):
+    lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+logging.getLogger("aiosd.store").addHandler(Told())
 
 def padded(name):
     def add(transaction):
@@ -430,6 +438,9 @@ async def main():
         # No write beyond this offset succeeds: what the kernel answers (EFBIG) is a failed write as on a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, hard))
         answers = await asyncio.gather(*(database.write(padded(f"t{n}")) for n in range(20)), return_exceptions=True)
+        for again in range(5):
+            refused = await asyncio.gather(database.write(padded("x" * 4000 + str(again))), return_exceptions=True)
+            assert isinstance(refused[0], StoreError), refused
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
         written = [answer for answer in answers if isinstance(answer, str)]
@@ -438,6 +449,9 @@ async def main():
         await database.write(padded("afterwards"))
         await asyncio.sleep(0)
         assert heard == ["before", *written, "afterwards"], heard
+        lost = [line for line in Told.lines if line.startswith("A transaction was lost")]
+        assert 1 <= len(lost) <= 2, "told when it begins (as full, or io), not each time: " + repr(Told.lines)
+        assert Told.lines[-1] == "The store can be written again"
         print(",".join(sorted({str(error.failure) for error in failed})))
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
