@@ -169,7 +169,7 @@ async def exits_at_once(run: FakeRun) -> None:
 
 
 class FakeLauncher(LauncherClient):
-    """The launcher. `program`: what the next runs do. `refusal`: raised by the next starts. `away`: not there."""
+    """The launcher. `program`: what the next runs do; `programs`: those of a capability. `refusal`: raised by the next starts. `away`: not there."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(state / "no-socket")
@@ -245,7 +245,7 @@ class FakeLauncher(LauncherClient):
         return run
 
     async def _run(self, run: FakeRun) -> None:
-        await self.programs.get(run.request.task, self.program)(run)
+        await self.programs.get(run.request.capability, self.program)(run)
 
     async def attach(self, run: str) -> AttachedRun:
         self._call("attach", run)

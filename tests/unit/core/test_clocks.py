@@ -101,8 +101,8 @@ def test_a_retry_comes_after_its_delay(jump: float, machine: Machine, tmp_path: 
     async def scenario() -> None:
         async with living(tmp_path, machine) as aios:
             await aios.install(CAPABILITY, manifest(CAPABILITY, RETRIED))
+            aios.launcher.programs[CAPABILITY] = fails
             task = await aios.create(CAPABILITY)
-            aios.launcher.programs[task] = fails
             await aios.until(task, "retry_wait")
             await eventually(lambda: aios.scheduler.waiting_for(task) == "retry-delay")
             machine.set_clock(jump)
@@ -120,8 +120,8 @@ def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_
     async def scenario() -> None:
         async with living(tmp_path, machine) as aios:
             await aios.install(CAPABILITY, manifest(CAPABILITY, OPEN))
+            aios.launcher.programs[CAPABILITY] = waits
             task = await aios.create(CAPABILITY, timeout_ms=int(HOUR * 1000))
-            aios.launcher.programs[task] = waits
             await aios.until(task, "running")
             await eventually(lambda: aios.supervision.watches[task].deadline_at is not None)
             machine.set_clock(jump)
@@ -159,8 +159,8 @@ def test_a_program_waits_as_long_as_it_said(kind: str, jump: float, machine: Mac
     async def scenario() -> None:
         async with living(tmp_path, machine) as aios:
             await aios.install(CAPABILITY, manifest(CAPABILITY, OPEN))
+            aios.launcher.programs[CAPABILITY] = asks
             task = await aios.create(CAPABILITY)
-            aios.launcher.programs[task] = asks
             await aios.until(task, state)
             await eventually(lambda: aios.services.expiry.limited == 1)
             machine.set_clock(jump)
