@@ -169,7 +169,10 @@ async def exits_at_once(run: FakeRun) -> None:
 
 
 class FakeLauncher(LauncherClient):
-    """The launcher. `program`: what the next runs do; `programs`: those of a capability. `refusal`: raised by the next starts. `away`: not there."""
+    """The launcher. `program`: what the next runs do; `programs`: those of a capability.
+
+    `refusals`: raised by the next starts. `away`: not there.
+    """
 
     def __init__(self, state: Path) -> None:
         super().__init__(state / "no-socket")
