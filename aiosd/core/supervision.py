@@ -141,9 +141,13 @@ class Supervision:
         try:
             try:
                 await work()
+            except MemoryError:  # the daemon's want and no fault of the run: the next daemon takes it up
+                raise
             except Exception as error:  # noqa: BLE001  one run must not take the daemon down
                 _log.exception("Supervising %s failed", watch.run_id)
                 await self._lost(watch, Reason.LOST, f"the supervision failed: {type(error).__name__}")
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001  nor may its end; the row stays open, and the next start looks at it again
             _log.exception("The end of %s could not be stored", watch.run_id)
         finally:

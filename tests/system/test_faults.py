@@ -366,13 +366,15 @@ def test_without_memory_nothing_hangs_and_nothing_is_lost(machine: Container) ->
     assert "TimeoutError" not in ends, "a caller was left hanging"
     assert becomes(machine, running, "completed")["attempt"] == 1
     with Client(socket, timeout=PATIENCE) as client:
-        ended = {client.wait(task_id)["status"] for task_id in promised}
-    assert ended <= {"completed"}
+        ended = [client.wait(task_id) for task_id in promised]
+    # What could not be started for want of memory says so; it may be asked for again.
+    assert all(task["status"] == "completed" or (task["status"] == "failed" and task.get("reason")) for task in ended)
+    completed = sum(task["status"] == "completed" for task in ended)
     assert aiosctl(machine, "state", "check").returncode == 0
     note(
         "faults", "memory: not a byte more while 60 callers want much of it",
         f"callers: {', '.join(f'{count} {name}' for name, count in sorted(ends.items()))}; none hangs; restarts: "
-        f"{restarts}; the running task completes, 1 attempt; {len(promised)} tasks promised, all completed",
+        f"{restarts}; the running task completes, 1 attempt; {len(promised)} tasks promised, {completed} completed",
     )  # fmt: skip
 
 
