@@ -62,14 +62,9 @@ class Supervision:
     """All live runs of this daemon."""
 
     def __init__(
-        self,
-        database: Database,
-        launcher: LauncherClient,
-        registry: Registry,
-        settings: Settings,
-        blobs: BlobStore,
+        self, database: Database, launcher: LauncherClient, registry: Registry, settings: Settings, blobs: BlobStore,
         state: Path,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`state`: the launcher's state directory, whose run directories we may read."""
         self._database = database
         self._launcher = launcher
@@ -85,7 +80,10 @@ class Supervision:
         """Hold the coroutines of all runs, for ever; cancelled, it leaves the runs themselves alone."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            await asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._group = None
 
     def of_task(self, task_id: str) -> Watch | None:
         """The live run of a task."""
@@ -131,10 +129,9 @@ class Supervision:
         return watch
 
     def _spawn(self, watch: Watch, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Begin `work`, which is not made before its task runs: one that the daemon's end overtakes leaves nothing."""
-        if self._group is None:
-            raise RuntimeError("the supervision is not running")
-        self._group.create_task(self._guarded(watch, work))
+        """Begin `work`; not as the daemon ends: the row of the run is there, and the next daemon sees to it."""
+        if self._group is not None:
+            self._group.create_task(self._guarded(watch, work))
 
     async def _guarded(self, watch: Watch, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Whatever goes wrong with one run is that run's fault alone; it ends as lost, never silently."""
