@@ -42,6 +42,15 @@ def line(session: Session, event: JsonObject) -> str:
     return "  ".join([*parts, *([said] if said else [])])
 
 
+def say(session: Session, event: JsonObject) -> None:
+    """Print one event as it comes: a line, or the event itself with `--json`."""
+    if session.json:
+        session.emit(event)
+    else:
+        session.say(line(session, event))
+        session.out.flush()
+
+
 def gist(kind: str, payload: JsonObject) -> str:
     """What an event's payload says, in a few words."""
     if kind == "session.message.added":

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aiosd.model.status import Reason
-from aiosd.model.worker import Liveness, Serves, WorkerStatus
+from aiosd.model.worker import Serves, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,8 +107,3 @@ def recover(worker: Worker, boot_id: str) -> Recovered:
     if worker.boot_id != boot_id:
         return Recovered(Found.LOST, Reason.REBOOT)
     return Recovered(Found.KEEP)
-
-
-def waits_for_return(worker: Worker) -> bool:
-    """Whether a worker kept by `recover` has to register again: its descriptor ended with the old daemon."""
-    return worker.liveness is Liveness.DESCRIPTOR

@@ -17,7 +17,7 @@ from aiosd.cli.failure import Failure
 from aiosd.cli.picture import drawing as picture_of
 from aiosd.cli.table import render
 from aiosd.cli.terminal import clean, one_line
-from aiosd.cli.timeline import line, tree
+from aiosd.cli.timeline import say, tree
 from aiosd.cli.values import list_at, string_at, text_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ async def _timeline(session: Session, word: str, lines: int | None) -> None:
     async with session.connect() as client:
         session_id = await sessions.resolve(client, word)
         async for event in _events(client, session_id, lines):
-            _say(session, event)
+            say(session, event)
 
 
 async def _draw(session: Session, word: str, lines: int | None) -> str:
@@ -172,14 +172,6 @@ async def _events(client: TaskManagerClient, session_id: str, lines: int | None)
         after, more = string_at(page, "last_event_id"), page.get("has_more") is True
 
 
-def _say(session: Session, event: JsonObject) -> None:
-    if session.json:
-        session.emit(event)
-    else:
-        session.say(line(session, event))
-        session.out.flush()
-
-
 @command.command
 @_session
 @click.option("--until-idle", is_flag=True, help="Only until none of its tasks is pending or working any more.")
@@ -199,7 +191,7 @@ async def _follow(session: Session, word: str, *, until_idle: bool) -> None:
         while True:
             page = await sessions.timeline(client, session_id, after=after)
             for event in list_at(page, "events"):
-                _say(session, event if isinstance(event, dict) else {})
+                say(session, event if isinstance(event, dict) else {})
             after = string_at(page, "last_event_id") or after
             if page.get("has_more") is not True:
                 break
@@ -207,7 +199,7 @@ async def _follow(session: Session, word: str, *, until_idle: bool) -> None:
             idle = until_idle and (await sessions.get(client, session_id)).get("idle") is True
             while not (idle and events.empty()):
                 event_ = await events.get()
-                _say(session, event_.data)
+                say(session, event_.data)
                 idle = until_idle and event_.kind == "all_tasks_processed"
 
 

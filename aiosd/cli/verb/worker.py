@@ -12,7 +12,7 @@ from aiosd.cli.durations import ago, moment
 from aiosd.cli.session import Session, Style
 from aiosd.cli.table import Cell, render
 from aiosd.cli.terminal import one_line
-from aiosd.cli.timeline import line
+from aiosd.cli.timeline import say
 from aiosd.cli.values import integer_at, list_at, string_at, text_of
 from aiosd.cli.verb.list import user_name
 
@@ -122,9 +122,5 @@ async def _follow(session: Session, worker_id: str, since: str) -> None:
         gone = False
         while not (gone and worker_id):
             event = await events.get()
-            if session.json:
-                session.emit(event.data)
-            else:
-                session.say(line(session, event.data))
-                session.out.flush()
+            say(session, event.data)
             gone = event.kind in _GONE

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.cli.main import run as run_aiosctl
+from tests.unit.cli.core_transport import CoreThread, CoreTransport
 from tests.unit.cli.daemon import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
 
     from aiosd.cli.session import Session
@@ -63,6 +64,26 @@ def aiosctl(daemon: Daemon, capsysbinary: pytest.CaptureFixture[bytes]) -> Calla
     @contextlib.asynccontextmanager
     async def connect(_: Session) -> AsyncIterator[Daemon]:
         yield daemon
+
+    def run(*words: str) -> Ran:
+        status = run_aiosctl(words, connect)
+        captured = capsysbinary.readouterr()
+        return Ran(status, captured.out, captured.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Iterator[CoreThread]:
+    with CoreThread(tmp_path).running() as running:
+        yield running
+
+
+@pytest.fixture
+def typed(thread: CoreThread, capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Ran]:
+    @contextlib.asynccontextmanager
+    async def connect(_: Session) -> AsyncIterator[CoreTransport]:
+        yield CoreTransport(thread)
 
     def run(*words: str) -> Ran:
         status = run_aiosctl(words, connect)

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
-from aiosd.cli.main import run as run_aiosctl
 from aiosd.cli.session import Session
 from aiosd.cli.timeline import tree
-from tests.unit.cli.conftest import Ran
-from tests.unit.cli.core_transport import CoreThread, CoreTransport
 from tests.unit.core.session_rig import patient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tests.unit.cli.conftest import Ran
+    from tests.unit.cli.core_transport import CoreThread
+
     Aiosctl = Callable[..., Ran]
-
-
-@pytest.fixture
-def thread(tmp_path: Path) -> Iterator[CoreThread]:
-    with CoreThread(tmp_path).running() as running:
-        yield running
-
-
-@pytest.fixture
-def typed(thread: CoreThread, capsysbinary: pytest.CaptureFixture[bytes]) -> Aiosctl:
-    @contextlib.asynccontextmanager
-    async def connect(_: Session) -> AsyncIterator[CoreTransport]:
-        yield CoreTransport(thread)
-
-    def run(*words: str) -> Ran:
-        status = run_aiosctl(words, connect)
-        captured = capsysbinary.readouterr()
-        return Ran(status, captured.out, captured.err.decode())
-
-    return run
 
 
 def written(folder: Path, name: str, value: object) -> str:

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
-import pytest
-
-from aiosd.cli.main import run as run_aiosctl
-from tests.unit.cli.conftest import Ran
-from tests.unit.cli.core_transport import CoreThread, CoreTransport
 from tests.unit.core.session_rig import plan, session
 from tests.unit.core.worker_rig import register
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from aiosd.cli.session import Session
+    from tests.unit.cli.conftest import Ran
+    from tests.unit.cli.core_transport import CoreThread
     from tests.unit.core.rig import Core
 
     Aiosctl = Callable[..., Ran]
-
-
-@pytest.fixture
-def thread(tmp_path: Path) -> Iterator[CoreThread]:
-    with CoreThread(tmp_path).running() as running:
-        yield running
-
-
-@pytest.fixture
-def typed(thread: CoreThread, capsysbinary: pytest.CaptureFixture[bytes]) -> Aiosctl:
-    @contextlib.asynccontextmanager
-    async def connect(_: Session) -> AsyncIterator[CoreTransport]:
-        yield CoreTransport(thread)
-
-    def run(*words: str) -> Ran:
-        status = run_aiosctl(words, connect)
-        captured = capsysbinary.readouterr()
-        return Ran(status, captured.out, captured.err.decode())
-
-    return run
 
 
 def test_workers_are_listed_and_shown(typed: Aiosctl, thread: CoreThread) -> None:
