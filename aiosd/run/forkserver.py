@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """`aios-forkserver FD`: serve the socket with that number until it is closed."""
-    syscalls.set_name("aios-forkserver")
+    syscalls.set_command_line("aios-forkserver")
     # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     rehearse()

@@ -37,7 +37,7 @@ def wait(fd: int) -> None:
 
     Returns when there is nothing left to do; also when the socket is closed, for then the fork server is gone.
     """
-    syscalls.set_name("aios-shim")
+    syscalls.set_command_line("aios-shim")
     syscalls.become_subreaper()
     os.setsid()
     for number in range(TASK_FD, _FEW_FILES):
@@ -51,6 +51,7 @@ def wait(fd: int) -> None:
 
 
 def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> None:
+    syscalls.set_command_line(f"aios-shim {spec.run}")
     journal = _journal(spec)
     privilege = Privilege(spec.account, keep_capabilities=spec.keep_capabilities)
     error = _enter(spec)

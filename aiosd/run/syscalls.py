@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import socket
 import struct
@@ -170,6 +171,38 @@ def set_name(name: str) -> None:
     """The name in ps(1): at most 15 bytes."""
     buffer = ctypes.create_string_buffer(name.encode()[:15])
     _check(_LIBC.prctl(ctypes.c_int(_PR_SET_NAME), buffer, 0, 0, 0), "set name")
+
+
+@functools.cache
+def _arguments() -> tuple[int, int]:
+    """Where the command line of this process is in its memory, and of its forks: address, size in bytes.
+
+    `arg_start` and `arg_end` of proc_pid_stat(5); size 0 when the kernel does not tell them.
+    """
+    try:
+        fd = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = os.read(fd, 4096).rpartition(b") ")[2].split()
+        finally:
+            os.close(fd)
+        start, end = int(fields[48 - 3]), int(fields[49 - 3])
+    except (OSError, IndexError, ValueError):
+        return 0, 0
+    return start, max(end - start, 0)
+
+
+def set_command_line(text: str) -> None:
+    """What ps(1) and systemd-cgls(1) show of this process, and its name besides; at most as long as what it had.
+
+    proc_pid_cmdline(5): "Think of this file as the command line that the process wants you to see." So this is written
+    over the arguments. A last byte that is not NUL tells the kernel that it ends at the first one (`get_mm_cmdline()`
+    in fs/proc/base.c); otherwise the rest of the old length would be shown too. Only the name when the kernel hides
+    where they are.
+    """
+    set_name(text.partition(" ")[0])
+    start, size = _arguments()
+    if size > 1:
+        ctypes.memmove(start, text.encode()[: size - 2].ljust(size - 1, b"\0") + b"\1", size)
 
 
 def empty_bounding_set() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.bus.connection import Variant
-from tests.system.caller import MANAGER, MANAGER_PATH, Refused
+from tests.system.caller import MANAGER, MANAGER_PATH, Refused, field_of
 from tests.system.conftest import cursor
 
 if TYPE_CHECKING:
@@ -151,6 +151,25 @@ def test_a_task_whose_capability_is_gone_by_then(alice: Caller, root: Caller, eq
     _reload("Reload", root, equipped)
     task = alice.wait(task_id)
     assert (task["status"], task["reason"]) == ("failed", "capability-missing")
+
+
+# -- what an administrator sees of the processes ---------------------------------------------------------------------
+
+
+def test_the_fork_server_and_the_shims_have_readable_command_lines(alice: Caller, equipped: Container) -> None:
+    task_id = alice.create("test.talk", {"count": 600})
+    run = alice.until_running(task_id)["run"]
+    line = f"aios-shim {field_of(run, 'run_id')}"
+    (pid,) = equipped.run("pgrep", "--full", "--exact", line).stdout.split()
+    assert equipped.read(f"/proc/{pid}/cmdline") == f"{line}\0"
+    assert equipped.run("ps", "-o", "comm=,args=", pid).stdout.split() == ["aios-shim", *line.split()]
+    shown = equipped.run("systemd-cgls", "--full", "--no-pager", "--unit", str(field_of(run, "unit"))).stdout
+    assert f"{pid} {line}\n" in shown
+    launcher = equipped.run("systemd-cgls", "--full", "--no-pager", "--unit", "aios-launcher.service").stdout
+    names = [row.partition("─")[2].strip(" 0123456789") for row in launcher.splitlines()[1:]]
+    assert names[0].endswith("/aios-launcher"), "the broker is shown as what was executed"
+    assert (names[1], set(names[2:])) == ("aios-forkserver", {"aios-shim"})
+    alice.cancel(task_id)
 
 
 # -- the journal -----------------------------------------------------------------------------------------------------
