@@ -1,7 +1,8 @@
 """The daemon: `main` wires everything and holds it together. Read `Daemon.run` from top to bottom.
 
-Order of start: configuration and manifests, bus, store, launcher; then recovery, then the doors; ready. Order of stop:
-the door, then everything else, within five seconds; running tasks are left alone, they do not need us.
+Order of start: configuration and manifests, bus, store, launcher; then recovery, then the doors; ready; what can wait
+is done once it is calm. Order of stop: callers, then everything that they stood on, last of all the streams, whose
+listeners wait from then on; within five seconds. Running tasks are left alone, they do not need us.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from aiosd.core.events import EventHub
 from aiosd.core.policies import PolicyStore
 from aiosd.core.registry import Registry
 from aiosd.core.settings import Settings
-from aiosd.ending import at_rest, end_at_once, end_within, stop_tasks
+from aiosd.ending import FAILED, at_rest, end_at_once, end_within, leave, stop_tasks
 from aiosd.journal import AuditJournal, Journal
 from aiosd.manifest import schema
 from aiosd.notify import ServiceManager
 from aiosd.rpc.limits import Allowance
-from aiosd.rpc.server import RpcDoor, Speech
+from aiosd.rpc.server import RpcDoor, Speech, prepare
 from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.run.client import LauncherClient, LauncherError
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
@@ -63,6 +64,10 @@ RECOVERY_RETRY = 1.0
 """Seconds between tries to recover while the launcher does not answer."""
 WIND_UP = 0.5
 """Seconds that what is being answered has when the daemon is told to end."""
+CALM = 1.5
+"""Seconds after ready in which only callers are served: those that have been waiting come all at once."""
+SWITCH = 0.005
+"""Seconds that a thread may keep the interpreter from the loop: Python's own; start.py has made it less."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,11 +100,13 @@ class Daemon:
         self._recovered = asyncio.Event()
         self._recovery_failed = False
         self._read_only: str | None = None
+        self._sockets = {Speech(one.name): socket.socket(fileno=one.fd) for one in passed() if one.name in set(Speech)}
 
     async def run(self) -> None:
         """Serve until told to stop. Raises what made it impossible."""
+        early = asyncio.create_task(asyncio.to_thread(prepare, self._sockets))
         await self._read_configuration()
-        async with AsyncExitStack() as stack:
+        async with AsyncExitStack() as last, AsyncExitStack() as stack:
             bus = await stack.enter_async_context(SystemBus())
             services = Services(await self._ground(stack, bus))
             self._services = services
@@ -107,7 +114,7 @@ class Daemon:
             self._door = await stack.enter_async_context(
                 BusDoor(bus, services.manager, self._hub, limits=self._bus_limits)
             )
-            rpc = await stack.enter_async_context(self._rpc_door(services.manager, services.kept_subscriptions))
+            rpc = await last.enter_async_context(self._rpc_door(services.manager, services.kept_subscriptions))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             self._handle_signals(group, services, rpc)
             self._read_only = services.ground.database.read_only_reason
@@ -127,10 +134,18 @@ class Daemon:
             await self._door.open()
             rpc.open()
             self._manager.ready(self._status())
-            await asyncio.to_thread(schema.warm_up)
-            # What is there now stays for ever: the collector need not look at it again.
-            gc.collect()
-            gc.freeze()
+            await early
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """What nobody waits for, once those that have waited are served."""
+        await asyncio.sleep(CALM)
+        sys.setswitchinterval(SWITCH)
+        await asyncio.to_thread(schema.warm_up)
+        # What is there now stays for ever: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
     def _status(self) -> str:
         """For `systemctl status`."""
@@ -164,10 +179,8 @@ class Daemon:
 
     def _rpc_door(self, manager: Manager, kept: KeptSubscriptions) -> RpcDoor:
         """The JSON-RPC door, on the sockets of aiosd.socket; without them it has nothing to do."""
-        names = set(Speech)
-        sockets = {Speech(one.name): socket.socket(fileno=one.fd) for one in passed() if one.name in names}
         subscriptions = Subscriptions(per_user=lambda: self._settings.current.max_subscriptions_per_user, keeper=kept)
-        return RpcDoor(manager, self._hub, sockets, subscriptions=subscriptions, allowance=self._allowance)
+        return RpcDoor(manager, self._hub, self._sockets, subscriptions=subscriptions, allowance=self._allowance)
 
     def _allowance(self) -> Allowance:
         current = self._settings.current
@@ -242,6 +255,8 @@ class Daemon:
                 await stop_tasks(services.control, services.supervision, current.stop_timeout * 0.8)
             rpc.shut()
             await services.manager.wind_up(WIND_UP)
+            await services.manager.close(WIND_UP)
+            await rpc.subscriptions.settled()
             raise _Stop(0, "asked to")
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -319,7 +334,24 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    await Daemon(options).run()
+    try:
+        await Daemon(options).run()
+    except BaseExceptionGroup as group:
+        stops, others = group.split(_Stop)
+        if stops is not None and others is None:
+            leave(_status_of(stops))
+        raise
+
+
+def _status_of(stops: BaseExceptionGroup[_Stop]) -> int:
+    """The first one's, which is told when it is a failure."""
+    first: BaseException = stops
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    status = first.status if isinstance(first, _Stop) else FAILED
+    if status:
+        _log.error("%s", first)
+    return status
 
 
 def main() -> None:
@@ -337,13 +369,7 @@ def _serve(options: argparse.Namespace) -> None:
     try:
         asyncio.run(_run(options))
     except* _Stop as stops:
-        first = stops.exceptions[0]
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        status = first.status if isinstance(first, _Stop) else 1
-        if status:
-            _log.error("%s", first)
-        sys.exit(status)
+        sys.exit(_status_of(stops))
     except* (NameTakenError, AuditKeyError, StoreError, secrets.SecretError) as errors:
         _log.error("%s", errors.exceptions[0])
         sys.exit(1)

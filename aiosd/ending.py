@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from aiosd.core.control import Control
@@ -48,6 +48,15 @@ def end_at_once(error: BaseException | None) -> None:
     with suppress(MemoryError):
         _log.critical("The daemon ends: %s", error, exc_info=error)
     os._exit(FAILED)
+
+
+def leave(status: int) -> NoReturn:
+    """The ordinary end, once everything is closed: at once, because the next daemon begins when this process is gone.
+
+    The interpreter's own end would take every object apart first, which is of no use to anybody and callers wait for.
+    """
+    logging.shutdown()
+    os._exit(status)
 
 
 async def stop_tasks(control: Control, supervision: Supervision, within: float) -> None:

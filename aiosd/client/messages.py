@@ -105,11 +105,15 @@ def event_of(params: JsonObject) -> Event:
 
 
 class StreamReader:
-    """Turns the lines of an event stream (HTML standard, 9.2.6) into events; remembers the last id."""
+    """Turns the lines of an event stream (HTML standard, 9.2.6) into events; remembers the last id.
+
+    `at_once`: the service has said that who is left without a stream may come back without a pause.
+    """
 
     def __init__(self) -> None:
         """At the beginning of a stream."""
         self.last_id = ""
+        self.at_once = False
         self._kind = ""
         self._id = ""
         self._data: list[str] = []
@@ -137,6 +141,8 @@ class StreamReader:
             self._data.append(value)
         elif name == "id":
             self._id = self.last_id = value
+        elif name == "retry":
+            self.at_once = value == "0"
 
 
 def create(

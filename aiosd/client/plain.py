@@ -144,7 +144,8 @@ class Client:
     ) -> Iterator[Event]:
         """Events as they happen, for ever: a stream that breaks is taken up where it broke, without loss or repeat.
 
-        At once, the first time: while the service is restarted its socket takes the connection and keeps it waiting.
+        At once, the first time and whenever the service ends as it should: while it is restarted its socket takes the
+        connection and keeps it waiting.
 
         `task_id` "" for all tasks of this user; `kinds`: words as `status`, `progress`; none for all. `last_event_id`:
         go on after that event; without it a task's events come from its beginning (`from_start`) or from now on.
@@ -161,7 +162,7 @@ class Client:
                 if first:
                     raise
             first = False
-            if time.monotonic() - begun > SETTLED:
+            if reader.at_once or time.monotonic() - begun > SETTLED:
                 pause = 0.0
             time.sleep(pause)
             pause = min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)

@@ -65,6 +65,10 @@ def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
         raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
 
 
+def _shutting_down(detail: str) -> AiosError:
+    return AiosError(ErrorKind.SHUTTING_DOWN, detail, reason="shutting-down")
+
+
 class Manager:
     """What the doors talk to (their `Core`)."""
 
@@ -74,6 +78,7 @@ class Manager:
         self._rates = rates
         self._running: set[asyncio.Task[object]] = set()
         self._cut: set[asyncio.Task[object]] = set()
+        self._is_over = False
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
         for group in groups:
             self._handlers.update(group.handlers())
@@ -88,6 +93,9 @@ class Manager:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AiosError(ErrorKind.UNKNOWN_METHOD, field="method")
+        if self._is_over:
+            with secret or nullcontext():
+                raise _shutting_down("ask again in a moment")
         if self._rates is not None:
             try:
                 self._rates.require(caller, name)
@@ -103,8 +111,7 @@ class Manager:
         except asyncio.CancelledError:
             if task not in self._cut or task.uncancel() > 0:
                 raise  # the caller has left
-            detail = "what was begun goes on; ask again in a moment"
-            raise AiosError(ErrorKind.SHUTTING_DOWN, detail, reason="shutting-down") from None
+            raise _shutting_down("what was begun goes on; ask again in a moment") from None
         finally:
             self._running.discard(task)
 
@@ -115,11 +122,20 @@ class Manager:
         begun = set(self._running)
         if begun:
             await asyncio.wait(begun, timeout=within)
-        self._cut = begun & self._running
-        for task in self._cut:
+        await self._tell(begun & self._running, within)
+
+    async def close(self, within: float) -> None:
+        """After it, nothing that operations stand on is needed: the rest is told that the daemon ends, and whoever
+        comes is, too. `within`: seconds to tell it."""
+        self._is_over = True
+        await self._tell(set(self._running), within)
+
+    async def _tell(self, some: set[asyncio.Task[object]], within: float) -> None:
+        self._cut |= some
+        for task in some:
             task.cancel()
-        if self._cut:
-            await asyncio.wait(self._cut, timeout=within)
+        if some:
+            await asyncio.wait(some, timeout=within)
 
     async def _carry_out(
         self, operation: Operation, caller: Caller, params: JsonObject, secret: SecretText | None

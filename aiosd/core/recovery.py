@@ -34,7 +34,7 @@ from aiosd.store import runs, tasks
 from aiosd.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from aiosd.core.registry import Registry
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 STEP = 1000
 """Runs looked up in one read."""
+TOGETHER = 64
+"""Runs that are asked for at a time; the launcher takes requests as they come."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,10 +81,8 @@ class Recoverer:
         """Recover everything. Raises LauncherError when the launcher cannot be asked, StoreError likewise."""
         listed = {one.run: one.active for one in await self._launcher.list_runs(living=True)}
         live = await self._database.read(runs.live)
-        for run in live:
-            watch = self._supervision.of_task(run.task_id)
-            if watch is None or watch.run_id != run.id:  # else an earlier pass, which did not come to its end, took it
-                await self._recover(run, listed)
+        for begin in range(0, len(live), TOGETHER):
+            await self._recover([run for run in live[begin : begin + TOGETHER] if not self._is_followed(run)], listed)
         await self._end_forgotten()
         await self._remove_orphans(listed, {run.id for run in live})
 
@@ -97,28 +97,50 @@ class Recoverer:
         except (LauncherError, StoreError) as error:
             _log.warning("Directories of forgotten runs are left to the next start: %s", error)
 
-    async def _recover(self, run: Run, listed: Mapping[str, bool]) -> None:
-        task = await self._database.read(lambda db: tasks.get(db, run.task_id))
-        if task is None:
-            return
-        attached = await self._attach(run) if listed.get(run.id) else None
+    def _is_followed(self, run: Run) -> bool:
+        """An earlier pass, which did not come to its end, took it."""
+        watch = self._supervision.of_task(run.task_id)
+        return watch is not None and watch.run_id == run.id
+
+    async def _recover(self, some: Sequence[Run], listed: Mapping[str, bool]) -> None:
+        """Each of them. First who answers, then what is left of those that do not: in the other order one that ends in
+        between would have neither. Their tasks last, so that nothing is decided of before a cancel that came meanwhile.
+        """
+        answers = await asyncio.gather(*(self._attach(run, listed) for run in some), return_exceptions=True)
+        asked = [(run, one) for run, one in zip(some, answers, strict=True) if not isinstance(one, BaseException)]
+        left = await asyncio.to_thread(self._exit_records, [run for run, _ in asked])
+        found = await self._database.read(lambda db: {run.id: tasks.get(db, run.task_id) for run, _ in asked})
+        others: list[tuple[Run, Task, RunPlan]] = []
+        for run, attached in asked:
+            task = found[run.id]
+            plan = None if task is None else self._plan(run, task, listed, left[run.id], answers=attached is not None)
+            if task is not None and plan is not None and plan.decision is Decision.ADOPT and attached is not None:
+                self._supervision.adopt(run, task, attached)
+                continue
+            if attached is not None:
+                attached.control.close()
+                os.close(attached.pidfd)
+            if task is not None and plan is not None:
+                others.append((run, task, plan))
+        for run, task, plan in others:
+            await self._act(run, task, plan)
+        for failed in answers:
+            if isinstance(failed, BaseException):
+                raise failed
+
+    def _plan(
+        self, run: Run, task: Task, listed: Mapping[str, bool], exit_record: ExitRecord, *, answers: bool
+    ) -> RunPlan:
         capability = self._registry.find(task.capability_id)
         situation = Situation(
             run_state=run.state, task_status=task.status, same_boot=run.boot_id == self._boot_id,
-            exit_record=await self._exit_record(run), scope_active=bool(listed.get(run.id)),
-            shim_answers=attached is not None,
+            exit_record=exit_record, scope_active=bool(listed.get(run.id)), shim_answers=answers,
             recovery=capability.recovery if capability else Recovery.FAIL,
             idempotent=capability.idempotent if capability else False,
         )  # fmt: skip
         plan = plan_run(situation)
         _log.info("%s of %s: %s", run.id, task.id, plan.decision)
-        if attached is not None and plan.decision is not Decision.ADOPT:
-            attached.control.close()
-            os.close(attached.pidfd)
-        if plan.decision is Decision.ADOPT and attached is not None:
-            self._supervision.adopt(run, task, attached)
-        else:
-            await self._act(run, task, plan)
+        return plan
 
     async def _act(self, run: Run, task: Task, plan: RunPlan) -> None:
         if plan.decision.stops_scope:
@@ -135,8 +157,10 @@ class Recoverer:
             closed = {"state": "ended", "ended_at": clock.now(), "reason": Reason.CANCELED.value}
             await self._database.write(lambda tx: runs.update(tx, run.id, closed))
 
-    async def _attach(self, run: Run) -> AttachedRun | None:
+    async def _attach(self, run: Run, listed: Mapping[str, bool]) -> AttachedRun | None:
         """The run's descriptors; None when its shim does not answer. Raises LauncherError when nobody can say that."""
+        if not listed.get(run.id):
+            return None
         try:
             return await self._launcher.attach(run.id)
         except LauncherError as error:
@@ -146,9 +170,13 @@ class Recoverer:
                 _log.warning("%s does not answer: %s", run.id, error)
             return None
 
-    async def _exit_record(self, run: Run) -> ExitRecord:
+    def _exit_records(self, some: Sequence[Run]) -> dict[str, ExitRecord]:
+        """What each has left, by run. In a thread."""
+        return {run.id: self._exit_record(run) for run in some}
+
+    def _exit_record(self, run: Run) -> ExitRecord:
         try:
-            record = await asyncio.to_thread(records.read_exit, RunPaths(run.id, self._state).exit)
+            record = records.read_exit(RunPaths(run.id, self._state).exit)
         except (records.RecordError, OSError) as error:
             _log.warning("The exit record of %s cannot be read: %s", run.id, error)
             return ExitRecord.NONE

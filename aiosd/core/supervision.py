@@ -224,8 +224,10 @@ class Supervision:
                     await self._finish(watch, Ending(task.capability_id, lost=Reason.LOST, lost_message="not wanted"))
                     return
                 task = running
-            elif not watch.frozen:
-                await self._undo_pause(watch)
+            else:
+                await self._intake.drain(watch)  # first, since somebody may have been listening for it
+                if not watch.frozen:
+                    await self._undo_pause(watch)
             if not watch.frozen:
                 # A gate that is open already ignores it: whether the old daemon came to send it, nobody knows.
                 await self._open_gate(watch, task, control)

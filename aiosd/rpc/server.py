@@ -3,7 +3,8 @@
     async with RpcDoor(manager, hub, sockets) as door:
         door.open()          # last of all: callers have been waiting in the sockets' queues meanwhile
 
-Nothing of HTTP is imported before the first HTTP client comes.
+Nothing of HTTP is imported before the first HTTP client comes. One that waits already, because the daemon was started
+again under it, need not wait for the rest of the start first: `prepare`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import select
 from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from importlib import import_module
@@ -36,6 +38,8 @@ ACCEPT_AT_ONCE = 32
 """Connections that are accepted before others get their turn."""
 ACCEPT_PAUSE = 1.0
 """Seconds without accepting after the process ran out of descriptors."""
+HTTP = "aiosd.rpc.http"
+"""The module that speaks it."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _log = logging.getLogger(__name__)
@@ -46,6 +50,15 @@ class Speech(StrEnum):
 
     HTTP = "http"
     LINES = "lines"
+
+
+def prepare(sockets: Mapping[Speech, socket.socket]) -> None:
+    """Import what speaks HTTP when somebody waits in its socket. In a thread, beside the rest of the start."""
+    listening = sockets.get(Speech.HTTP)
+    if listening is None or not select.select([listening], [], [], 0)[0]:
+        return
+    with suppress(ImportError):  # its caller is told when the door is open
+        import_module(HTTP)
 
 
 class EventSource(Protocol):
@@ -182,7 +195,7 @@ class RpcDoor:
         return await asyncio.shield(self._http)
 
     async def _make_http_door(self) -> HttpDoor:
-        await asyncio.to_thread(import_module, "aiosd.rpc.http")
+        await asyncio.to_thread(import_module, HTTP)
         from aiosd.rpc.http import HttpDoor
 
         door = HttpDoor(self._core, self._endpoint, self.subscriptions, self._shares, self._timing, self._allowance)

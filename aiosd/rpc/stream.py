@@ -28,6 +28,8 @@ HEARTBEAT_SECONDS = 15.0
 HEARTBEAT = b":\n\n"
 RETRY = b"retry: 100\n\n"
 """How long a client waits before it reconnects, in milliseconds: not long, as the socket keeps it waiting by itself."""
+FAREWELL = b"retry: 0\n\n"
+"""Last words of a daemon that ends: its successor's socket is there already, so there is nothing to wait for."""
 PAGE = 500
 """Missed events that are fetched at a time."""
 CHUNK = 16 * 1024
@@ -104,6 +106,8 @@ class Stream:
             else:
                 await self._missed(write, start)
             await self._live(write)
+            if self._subscriptions.closed:
+                await write(FAREWELL)
         finally:
             self._subscriptions.detach(self._entry, self._feed, self._owed or self._feed.first)
 

@@ -104,6 +104,7 @@ class Subscriptions:
         self._by_task: dict[str, dict[str, Entry]] = {}
         self._by_user: dict[int, set[str]] = {}
         self._recordings: Recordings[Shown] = Recordings()
+        self.closed = False
 
     def __len__(self) -> int:
         """Subscriptions that there are."""
@@ -234,6 +235,7 @@ class Subscriptions:
 
     def close(self) -> None:
         """The door is closing: forget all, but in the store."""
+        self.closed = True
         for entry in tuple(self._entries.values()):
             entry.kept = False
             self.end(entry)

@@ -12,7 +12,8 @@ import pytest
 from aiosd.client import AsyncClient, CallError, Client, Event
 from aiosd.client.messages import StreamReader
 from aiosd.client.plain import FIRST_PAUSE, LONGEST_PAUSE
-from tests.rpc.serving import door
+from aiosd.rpc.server import RpcDoor, Speech
+from tests.rpc.serving import door, listening
 from tests.rpc.standin import TASK, StandIn
 from tests.rpc.story import CAPABILITY, MANIFEST, OPTIONS, REQUESTS, RESULT, search_and_compare
 from tests.unit.core.rig import core, play
@@ -116,6 +117,38 @@ def test_a_plain_stream_goes_on_after_the_service_was_away(place: Path, monkeypa
     play(scenario())
 
 
+def test_a_plain_stream_is_taken_up_at_once_however_often_the_service_is_restarted(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("aiosd.client.plain.time.sleep", pauses.append)
+    path = place / "held"
+
+    async def scenario() -> None:
+        stand_in, held = StandIn(), listening(path)  # as the service manager does
+        heard: asyncio.Queue[Event] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def listen() -> None:
+            with Client(path) as client:
+                for event in client.events(TASK):
+                    loop.call_soon_threadsafe(heard.put_nowait, event)
+                    if event.id.endswith("5"):
+                        return
+
+        following = asyncio.create_task(asyncio.to_thread(listen))
+        for number in range(1, 6):
+            async with RpcDoor(stand_in, stand_in, {Speech.HTTP: held.dup()}) as served:
+                served.open()
+                stand_in.happen(1)
+                assert (await heard.get()).id.endswith(str(number))
+        await following
+        held.close()
+
+    play(scenario())
+    assert pauses == [0] * 4
+
+
 def test_a_connection_that_was_closed_meanwhile_is_made_anew(place: Path) -> None:
     async def scenario() -> None:
         stand_in = StandIn()
@@ -157,3 +190,6 @@ def test_a_stream_is_read_by_the_letter() -> None:
     found = [event for line in text.split("\n") if (event := reader.feed(line)) is not None]
     assert found == [Event("evt-1", "task.log", {"a": 1}), Event("", "task.log", {})]
     assert reader.last_id == "evt-2"
+    assert not reader.at_once
+    assert reader.feed("retry: 0") is None
+    assert reader.at_once

@@ -131,6 +131,9 @@ async def shutting_down(story: Told) -> Json:
         assert "result" in await another.call("aios/service.status")
         await story.aios.manager.wind_up(0.05)
         assert "result" in await another.call("aios/service.status"), "what is short is answered to the last"
+        await story.aios.manager.close(0.05)
+        error = (await another.call("aios/service.status"))["error"]
+        assert error["data"]["error_id"] == "AIOS-SHUTTING-DOWN"
     return await waiting
 
 
