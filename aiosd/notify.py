@@ -46,11 +46,12 @@ class ServiceManager:
         """Say that we are alive as long as this loop turns and the store answers; for ever."""
         if not self._watchdog:
             return
-        period = self._watchdog / 3
+        period = self._watchdog / 2  # as sd_watchdog_enabled(3) has it
         while True:
             try:
-                await database.health(within=period)
+                await database.health(within=period / 2)
                 self._notifier.notify("WATCHDOG=1")
+                await asyncio.sleep(period)
             except StoreError as error:
                 _log.warning("The watchdog is not fed: %s", error)
-            await asyncio.sleep(period)
+                await asyncio.sleep(period / 8)  # there is time for another try or two

@@ -77,8 +77,8 @@ class Config:
         1.0,
         Section.SCHEDULER,
         Span(0.1, 3600),
-        "How often the queue is looked at even when nothing has happened. A safety net: whatever changes the queue "
-        "has it looked at at once.",
+        "How long after a change the queue is looked at once more. A safety net: whatever changes the queue has it "
+        "looked at at once. While a task waits for the machine to be less busy, also how often it is looked at.",
     )
     task_timeout: float | None = setting(
         None,

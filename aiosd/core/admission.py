@@ -125,6 +125,26 @@ def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: Adm
     return Admission(tuple(start), failed, waiting, wakeup)
 
 
+_UNTOLD = frozenset({WaitReason.MEMORY_PRESSURE, WaitReason.CPU_PRESSURE})
+"""What comes to an end without anything being written, and not at a moment that is known before."""
+SLOW_SCAN = 60.0
+
+
+def next_scan(waiting: Iterable[str], interval: float) -> float | None:
+    """Seconds after a pass when there is one though nobody woke the scheduler: the safety scan (seed 002).
+
+    `waiting`: the reasons (`WaitReason`) of those that the pass left waiting; `interval`: `schedule_interval`. What it
+    is to find either shows in the store or ends with the pressure. So each write is followed by a scan within the
+    interval (`Scheduler.written`), and as long as nothing is written, there is one in the interval only while somebody
+    waits for the pressure to end; a slow one while somebody waits for anything else, whose moment has a timer; none
+    (None) while nobody waits.
+    """
+    reasons = set(waiting)
+    if not reasons:
+        return None
+    return interval if reasons & _UNTOLD else max(interval, SLOW_SCAN)
+
+
 def _holds_low(pressure: WaitReason | None, running: int) -> bool:
     """Whether tasks of low priority wait. Memory that is short gets shorter with each that starts; processor time that
     is short is only shared, and may be short for days, so then one at a time still gets on."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 """Tasks that one pass gives away at most; others go with the next one, which follows at once."""
 LOOK_AGAIN = 60.0
-"""Seconds between two passes at most: the net under the wake-ups."""
+"""Seconds between two passes at most while there are workers: the net under the wake-ups."""
 AFTER_ERROR = 1.0
 
 _WITHOUT_HOPE = frozenset({Status.FAILED.value, Status.CANCELED.value})
@@ -201,16 +201,16 @@ class Assigner:
         if over:
             await self._database.write(partial(_for_each, assignments.time_out, [(task_id,) for task_id in over]))
 
-    def _delay(self) -> float:
-        """Seconds until the next pass."""
-        waits = [LOOK_AGAIN]
+    def _delay(self) -> float | None:
+        """Seconds until the next pass; None: when somebody wakes us."""
+        waits = [LOOK_AGAIN] if self._crew.present else []
         if self._next_moment is not None:
             waits.append((self._next_moment - clock.now()) / clock.MICROSECONDS)
         now = asyncio.get_running_loop().time()
         lease = self._settings.current.worker_lease
         waits += [since + lease - now for since in self._offered_at.values()]
         waits += [at - clock.boottime() for at in self._deadlines.values()]
-        return max(0.0, min(waits))
+        return max(0.0, min(waits)) if waits else None
 
 
 def _look(db: sqlite3.Connection) -> tuple[bool, list[Assignment], int | None]:

@@ -3,17 +3,27 @@
 One pass reads who waits and who runs, asks the pure `admission.choose`, and makes the run rows of those that start. It
 is part of the transaction in which a task came or made room (`follow`), or one of its own. What it started is handed to
 the supervision after the commit. Seed 002's contract: a wake-up for speed, the scan every `schedule_interval` as the
-net under it."""
+net under it; it is left out while it cannot find anything (`admission.next_scan`)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import approving, clock, run_states
-from aiosd.core.admission import Admission, AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
+from aiosd.core.admission import (
+    Admission,
+    AdmissionLimits,
+    Candidate,
+    Dependency,
+    Running,
+    WaitReason,
+    choose,
+    next_scan,
+)
 from aiosd.core.delays import Delays
 from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
@@ -110,6 +120,7 @@ class Scheduler:
         self._waiting: dict[str, str] = {}
         self._delays = Delays()
         self._next_at: int | None = None
+        self._scan_at: float | None = None
         self._full = False
         self.draining = False
 
@@ -137,6 +148,13 @@ class Scheduler:
         """A task that is new while there is no place."""
         change = event.change
         return self._full and change is not None and change.old is None and change.phase == Phase.QUEUED
+
+    def written(self) -> None:
+        """Something was: the safety scan comes within its interval, whether anybody wakes us or not."""
+        at = asyncio.get_running_loop().time() + self._settings.current.schedule_interval
+        if self._scan_at is None or at < self._scan_at:
+            self._scan_at = at
+            self._wakeup.set()
 
     def follow(self, items: Sequence[object]) -> Pass | None:
         """In the writer thread: a pass in the transaction in which somebody came, or made room (`Database.follow`)."""
@@ -167,9 +185,10 @@ class Scheduler:
         """Pass after pass, for ever."""
         woken = told = False
         self._database.follow(self.follow)
+        unlisten = self._database.on_write(self.written)
         try:
             while True:
-                self._wanted = False
+                self._wanted, self._scan_at = False, None
                 try:
                     await self.scan(woken=woken)
                     told = False
@@ -178,29 +197,33 @@ class Scheduler:
                         _log.error("Scheduling waits for the store: %s", error)
                         told = True
                     await asyncio.sleep(RETRY_AFTER_STORE_ERROR)
+                    self.written()  # or not; who knows
                 woken = await self._next_time()
         finally:
+            unlisten()
             self._database.follow(None)  # who is not there cannot begin what is admitted
 
     async def _next_time(self) -> bool:
         """Wait until it is time for a pass; whether somebody wants it."""
         loop = asyncio.get_running_loop()
-        scan_at = loop.time() + self._settings.current.schedule_interval
+        scan = next_scan(self._waiting.values(), self._settings.current.schedule_interval)
+        if scan is not None:
+            self._scan_at = min(loop.time() + scan, self._scan_at or math.inf)
         while not self._wanted:
             self._wakeup.clear()
             try:
-                async with asyncio.timeout_at(min(scan_at, loop.time() + self._delay())):
+                async with asyncio.timeout_at(self._due(loop.time())):
                     await self._wakeup.wait()
             except TimeoutError:
                 return False
         return True
 
-    def _delay(self) -> float:
-        """Seconds until the next pass: the scan's interval, or less when a task's time comes before."""
-        interval = self._settings.current.schedule_interval
-        if self._next_at is None:
-            return interval
-        return min(interval, max(0.0, (self._next_at - clock.now()) / clock.MICROSECONDS))
+    def _due(self, now: float) -> float | None:
+        """When the next pass is, by the loop's clock; None: when somebody wakes us."""
+        due = [] if self._scan_at is None else [self._scan_at]
+        if self._next_at is not None:
+            due.append(now + max(0.0, (self._next_at - clock.now()) / clock.MICROSECONDS))
+        return min(due, default=None)
 
     async def scan(self, *, woken: bool = False) -> None:
         """One pass. Nothing is written when nobody waits. `woken`: somebody probably does, so it is not asked first."""

@@ -2,7 +2,8 @@
 
 An event loop's timers stand still while the machine sleeps (CLOCK_MONOTONIC, clock_gettime(2)), and a timer for a
 moment of the wall clock does not know that the clock was set. Both show in how far the clocks are apart, which is
-looked at every few seconds.
+looked at when the kernel says that the clock made a step (`clock_steps`). What is steered (adjtimex(2)) moves all three
+clocks alike, and no delay with it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from aiosd.core import clock
+from aiosd.core import clock, clock_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PERIOD = 5.0
-"""Seconds between two looks; of the loop, so that the first one after a sleep comes as soon."""
+"""Seconds between two looks where the kernel does not tell; of the loop, so that the first one after a sleep comes as
+soon."""
 TOLERANCE = 0.5
-"""Seconds: a clock that is steered (adjtimex(2)) goes a little faster or slower, and is left alone."""
+"""Seconds: small steps are left alone until they are a large one."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,12 @@ class TimeChange:
 
     async def run(self) -> None:
         """For ever."""
+        try:
+            with clock_steps.heard(self.look):
+                self.look()  # what was before is not told
+                await asyncio.Event().wait()
+        except OSError as error:
+            _log.warning("The clocks are compared every %g s, the kernel does not tell of steps: %s", PERIOD, error)
         while True:
             await asyncio.sleep(PERIOD)
             self.look()

@@ -18,7 +18,7 @@ from aiosd.store.files import SUSPECT, beside
 from aiosd.store.glances import Glances
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
-from aiosd.store.writer import Follow, Job, Queued, Seal, Transaction, Writer
+from aiosd.store.writer import Follow, Job, Question, Queued, Seal, Transaction, Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,6 +31,9 @@ MAX_QUEUED = 10_000
 """Writes, and reads, that may wait at a time; beyond it the caller is refused (`StoreFailure.BUSY`)."""
 
 READERS = 2
+
+ANSWER_HOLDS = 60.0
+"""Seconds for which an answer stands for a store that is asked nothing else (`Database.health`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +58,11 @@ class Database:
         self._max_queued = max_queued
         self._writes = 0
         self._reads = 0
+        self._asked = 0
+        self._proof = (-1, 0.0)
         self._closing = False
         self._listeners: list[Callable[[Sequence[object]], None]] = []
+        self._write_listeners: list[Callable[[], None]] = []
         self._glances = Glances()
         self._readers = Readers(opened.readers, loop, self._read_settled)
         self._writer = None if opened.writer is None else Writer(opened.writer, loop, self._write_settled, seal)
@@ -105,6 +111,11 @@ class Database:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    def on_write(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` on the loop after each write, whatever it emitted, stood or not; returns what ends that."""
+        self._write_listeners.append(listener)
+        return lambda: self._write_listeners.remove(listener)
+
     def follow(self, follow: Follow | None) -> None:
         """Ask `follow`, in the writer thread, before each commit that emits something: it may add work of its own.
 
@@ -122,18 +133,19 @@ class Database:
         """
         if self._writes >= self._max_queued:
             raise StoreError(StoreFailure.BUSY)
-        return await self._submit_write(function)
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._submit(Job(function, future))
+        self._asked += 1
+        self._glances.changed()
+        return await self._answered(future)
 
-    async def _submit_write(self, function: Callable[[Transaction], T]) -> T:
+    def _submit(self, job: Queued) -> None:
         if self._writer is None:
             raise StoreError(StoreFailure.READ_ONLY, self.read_only_reason or "")
         if self._closing:
             raise StoreError(StoreFailure.BUSY, "the store is closing")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._glances.changed()
         self._writes += 1
-        self._writer.submit(Job(function, future))
-        return await self._answered(future)
+        self._writer.submit(job)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run `function` on a snapshot in a reader thread. It sees every write that was answered before.
@@ -142,6 +154,7 @@ class Database:
         """
         if self._reads >= self._max_queued:
             raise StoreError(StoreFailure.BUSY)
+        self._asked += 1
         return await self._submit_read(function)
 
     async def glance(self, key: Hashable, function: Callable[[sqlite3.Connection], T]) -> T:
@@ -156,6 +169,7 @@ class Database:
         before = self._glances.generation
         if self._reads >= self._max_queued:
             raise StoreError(StoreFailure.BUSY)
+        self._asked += 1
         answer = await self._submit_read(function, brief=True)
         if self._writes == 0 and before == self._glances.generation:
             self._glances.keep(key, answer)
@@ -184,15 +198,23 @@ class Database:
     async def health(self, *, within: float) -> None:
         """Pass a trivial question through the writer and a reader (for the watchdog). `within`: seconds.
 
-        Raises StoreError: `BUSY` when there is no answer in time, otherwise what the disk says.
+        As long as the store is asked nothing else an answer stands for a minute: threads that wait for work do not
+        cease to, and waking them costs more than all else that an idle daemon does. Raises StoreError: `BUSY` when
+        there is no answer in time, otherwise what the disk says.
         """
+        asked = self._asked
+        if self._proof[0] == asked and self._loop.time() < self._proof[1]:
+            return
         try:
             async with asyncio.timeout(within):
                 if self._writer is not None:
-                    await self._submit_write(lambda transaction: transaction.execute("SELECT 1").fetchone() is not None)
+                    future: asyncio.Future[bool] = self._loop.create_future()
+                    self._submit(Question(lambda transaction: bool(transaction.execute("SELECT 1").fetchone()), future))
+                    await self._answered(future)
                 await self._submit_read(lambda connection: connection.execute("SELECT 1").fetchone() is not None)
         except TimeoutError:
             raise StoreError(StoreFailure.BUSY, f"the store did not answer within {within} s") from None
+        self._proof = (asked, self._loop.time() + ANSWER_HOLDS)
 
     async def close(self) -> None:
         """Refuse new work, finish what is queued, checkpoint and close. Harmless when repeated."""
@@ -214,7 +236,10 @@ class Database:
 
     def _write_settled(self, jobs: list[Queued], items: list[object]) -> None:
         self._writes -= len(jobs)
-        self._glances.changed()
+        if any(not isinstance(job, Question) for job in jobs):
+            self._glances.changed()
+            for listener in tuple(self._write_listeners):
+                listener()
         for job in jobs:
             job.settle()
         if items:

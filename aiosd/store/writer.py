@@ -127,6 +127,12 @@ class _TransactionLost(Exception):
         self.cause = cause
 
 
+class Question(Job[bool]):
+    """Whether the writer answers. It changes nothing."""
+
+    __slots__ = ()
+
+
 Settled: TypeAlias = Callable[[list[Queued], list[object]], None]
 Follow: TypeAlias = Callable[[Sequence[object]], "Queued | None"]
 """What is to be done, in the same transaction, about what the functions in it emitted."""

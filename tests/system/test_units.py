@@ -76,6 +76,36 @@ def test_a_daemon_that_hangs_is_replaced(short_watchdog: None, alice: Caller, eq
     assert alice.wait(task_id)["status"] == "completed"
 
 
+# -- nothing to do ---------------------------------------------------------------------------------------------------
+
+QUIET_SECONDS = 20
+WAKE_UPS = 20
+"""More than are ever seen: two for the watchdog, and once a minute some more to ask the store's threads."""
+
+
+def _switches(box: Container, pid: str) -> int:
+    """How often the threads of a process have waited for something so far (proc_pid_status(5))."""
+    counts = box.sh(f"grep -h ^voluntary_ctxt_switches: /proc/{pid}/task/*/status").split()[1::2]
+    return sum(map(int, counts))
+
+
+def test_an_idle_daemon_sleeps_but_for_its_watchdog(equipped: Container) -> None:
+    """One that looked at its queue every second, or at the clock every five, would be found out."""
+    equipped.run("systemctl", "restart", "aiosd.service")
+    pid = _show(equipped, "MainPID")
+    seen = _switches(equipped, pid)
+    deadline = time.monotonic() + 60
+    while True:  # what a start leaves for later has been done when it has not been woken for two seconds
+        time.sleep(2)
+        before, seen = seen, _switches(equipped, pid)
+        if before == seen:
+            break
+        assert time.monotonic() < deadline, "it never came to rest"
+    time.sleep(QUIET_SECONDS)
+    assert _switches(equipped, pid) - seen <= WAKE_UPS
+    assert _show(equipped, "MainPID") == pid
+
+
 # -- no privileges ---------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiosd.core.admission import AdmissionLimits, Candidate, Dependency, Running, WaitReason, choose
+from aiosd.core.admission import (
+    SLOW_SCAN,
+    AdmissionLimits,
+    Candidate,
+    Dependency,
+    Running,
+    WaitReason,
+    choose,
+    next_scan,
+)
 from aiosd.model.status import Status
 from aiosd.model.tree import find_cycle
 
@@ -181,3 +191,20 @@ def test_a_cycle_is_one_and_is_found_when_there_is_one(drawn: dict[int, set[int]
     if found is not None:
         for node, following in zip(found, (*found[1:], found[0]), strict=True):
             assert following in graph[node]
+
+
+PRESSURE = {WaitReason.MEMORY_PRESSURE, WaitReason.CPU_PRESSURE}
+
+
+def test_nobody_waits_so_nothing_is_scanned_for() -> None:
+    assert next_scan([], 1.0) is None
+
+
+@pytest.mark.parametrize("reason", WaitReason)
+@pytest.mark.parametrize("interval", [0.1, 1.0, 3600.0])
+def test_the_scan_is_slow_where_something_else_tells(reason: WaitReason, interval: float) -> None:
+    """Pressure ends by itself; everything else by a write, a moment or a call."""
+    expected = interval if reason in PRESSURE else max(interval, SLOW_SCAN)
+    assert next_scan([reason], interval) == expected
+    assert next_scan([WaitReason.NOT_BEFORE, reason], interval) == expected
+    assert next_scan([reason, WaitReason.CPU_PRESSURE], interval) == interval

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.core.admission import WaitReason
+from aiosd.core.pressure import Pressure
 from aiosd.core.scheduler import Scheduler
 from aiosd.model.event import Kind
 from aiosd.model.status import Status
 from tests.unit import pointing
-from tests.unit.core.rig import PLAIN, Config, ErrorKind, core, manifest, play
+from tests.unit.core.rig import PLAIN, Config, ErrorKind, core, eventually, manifest, play
 from tests.unit.core.session_rig import session, types
 
 if TYPE_CHECKING:
@@ -47,7 +49,12 @@ GROUPS = {
 
 CONTRACT = {
     "wake-ups before the next pass are one": (f"{HERE}::test_many_wake_ups_before_the_next_pass_are_one",),
-    "a scan every schedule_interval as the net": (f"{HERE}::test_the_safety_scan_finds_what_nobody_woke_it_for",),
+    "a scan every schedule_interval as the net": (
+        f"{HERE}::test_the_safety_scan_finds_what_nobody_woke_it_for",
+        f"{HERE}::test_the_safety_scan_is_not_made_while_it_can_find_nothing",
+        f"{HERE}::test_the_scans_of_a_machine_under_pressure_go_on",
+        "unit/core/test_admission::test_the_scan_is_slow_where_something_else_tells",
+    ),
     "max_concurrent_tasks": ("unit/core/test_scheduling::test_limits_of_the_machine_of_a_tool_and_of_a_manifest",),
     "a task runs once, however often it is looked at": (
         "unit/reliability/test_crash::test_death_at_each_commit",
@@ -200,14 +207,78 @@ def test_many_wake_ups_before_the_next_pass_are_one(tmp_path: Path, monkeypatch:
     play(scenario())
 
 
-def test_the_safety_scan_finds_what_nobody_woke_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that nobody tells anything, neither of events nor before a commit."""
     monkeypatch.setattr(Scheduler, "wake", lambda _scheduler: None)
+    monkeypatch.setattr(Scheduler, "heard", lambda _scheduler, _events: None)
+    monkeypatch.setattr(Scheduler, "follow", lambda _scheduler, _items: None)
+
+
+def test_the_safety_scan_finds_what_nobody_woke_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _deaf(monkeypatch)
 
     async def scenario() -> None:
         async with core(tmp_path, config=Config(schedule_interval=0.1)) as aios:
             await asyncio.sleep(0.05)  # the pass at the start is over, or sees the task: both are good
             assert (await aios.ended(await aios.create())).status is Status.COMPLETED
             assert (await aios.ended(await aios.create())).status is Status.COMPLETED
+
+    play(scenario())
+
+
+def test_the_safety_scan_is_not_made_while_it_can_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At rest there is none. A write brings one, and no second one when it found nothing."""
+    _deaf(monkeypatch)
+    scans: list[float] = []
+    scan = Scheduler.scan
+
+    async def counted(scheduler: Scheduler, *, woken: bool = False) -> None:
+        scans.append(asyncio.get_running_loop().time())
+        await scan(scheduler, woken=woken)
+
+    monkeypatch.setattr(Scheduler, "scan", counted)
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(schedule_interval=0.1)) as aios:
+            await aios.ended(await aios.create())
+            await at_rest()
+            written = asyncio.get_running_loop().time()
+            await aios.database.write(lambda transaction: transaction.execute("SELECT 1").fetchone())
+            before = len(scans)
+            await at_rest()
+            assert len(scans) == before + 1
+            assert scans[-1] >= written + 0.09, "within the interval, but not at each write at once"
+
+    async def at_rest() -> None:
+        """There was no scan for five intervals; a daemon that made one in each would never come to that."""
+        while True:
+            before = len(scans)
+            await asyncio.sleep(0.5)
+            if len(scans) == before:
+                return
+
+    play(scenario())
+
+
+def test_the_scans_of_a_machine_under_pressure_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for its end starts though nothing is written and nobody wakes the scheduler."""
+    _deaf(monkeypatch)
+    short = True
+
+    def reason(_pressure: Pressure, _config: Config) -> WaitReason | None:
+        return WaitReason.MEMORY_PRESSURE if short else None
+
+    monkeypatch.setattr(Pressure, "reason", reason)
+
+    async def scenario() -> None:
+        nonlocal short
+        async with core(tmp_path, config=Config(schedule_interval=0.1)) as aios:
+            task = await aios.create(priority="low")
+            await eventually(lambda: aios.scheduler.waiting_for(task) == "memory-pressure")
+            await asyncio.sleep(0.3)
+            assert (await aios.task(task)).status is Status.PENDING
+            short = False
+            assert (await aios.ended(task)).status is Status.COMPLETED
 
     play(scenario())
 

@@ -18,11 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiosd.errors import ErrorKind
+from aiosd.store import database as store
 from aiosd.store.database import Database, StoreError, StoreFailure, Transaction
+from aiosd.store.writer import Question, Writer
 from tests.unit.store.rows import adding, insert_task, names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aiosd.store.writer import Queued
 
 
 def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
@@ -307,6 +311,45 @@ def test_a_function_that_commits_by_itself_is_an_error_and_harms_only_its_batch(
             with pytest.raises(StoreError):
                 await database.write(lambda transaction: transaction.execute("COMMIT"))
             assert await database.write(adding("a")) == "a"
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_stands_for_a_store_that_is_asked_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[object] = []
+    submit = Writer.submit
+
+    def counted(writer: Writer, job: Queued) -> None:
+        questions.extend([job] if isinstance(job, Question) else [])
+        submit(writer, job)
+
+    monkeypatch.setattr(Writer, "submit", counted)
+
+    async def scenario() -> None:
+        async with Database.open(tmp_path / "tasks.db") as database:
+            written: list[None] = []
+            database.on_write(lambda: written.append(None))
+            for _ in range(3):
+                await database.health(within=5)
+            assert len(questions) == 1
+            assert written == [], "a question is no write"
+            for ask in (database.write(adding("a")), database.read(names), database.glance("names", names)):
+                await ask
+                before = len(questions)
+                for _ in range(3):
+                    await database.health(within=5)
+                assert len(questions) == before + 1
+            assert len(written) == 1
+            await database.glance("names", names)
+            await database.health(within=5)
+            assert len(questions) == 4, "what was answered without the store says nothing of it"
+            monkeypatch.setattr(store, "ANSWER_HOLDS", 0.0)
+            await database.read(names)
+            for times in (5, 6):
+                await database.health(within=5)
+                assert len(questions) == times, "an answer that is old enough does not stand"
 
     asyncio.run(scenario())
 
