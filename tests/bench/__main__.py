@@ -27,7 +27,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of no-op tasks (default: %(default)s)")
     parser.add_argument("--tasks", type=int, default=200, help="no-op tasks in each (default: %(default)s)")
     parser.add_argument("--single", type=int, default=100, help="tasks one after the other (default: %(default)s)")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds of doing nothing (default: %(default)s)")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds of doing nothing (default: %(default)s)")
     parser.add_argument("--stored", type=int, default=MANY, help="finished tasks of the big database")
     parser.add_argument("--door", type=float, default=8.0, help="seconds of each request to the JSON-RPC door")
     parser.add_argument("--only", choices=PARTS, help="a part of it")
@@ -74,7 +74,8 @@ def _idle(bench: Bench, seconds: float) -> list[Figure]:
         short = service.partition(" ")[0]
         rows += [
             Figure(f"idle: processor time a minute, {short}", "ms", Spread.of([found["cpu"]])),
-            Figure(f"idle: wake-ups a minute, {short}", "", Spread.of([found["wakeups"]])),
+            Figure(f"idle: wake-ups a minute, {short}", "", Spread.of([found["wakeups"]]), None,
+                   "≤ 10" if short == "aiosd" else ""),
             Figure(f"idle: memory, {short}", "MiB", Spread.of([found["resident"]]), None,
                    "≤ 60" if short == "aiosd" else ""),
         ]  # fmt: skip
