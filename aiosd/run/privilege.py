@@ -10,12 +10,14 @@ to signal, since such a program may start processes as anybody.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from aiosd.run import syscalls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiosd.run.syscalls import Account
 
 SHIM_UID = 1_879_113_727
@@ -50,6 +52,20 @@ class Privilege:
         syscalls.set_capabilities(self._held if self._keep else self._held & _RESOURCE, effective=self._kept)
         syscalls.set_no_new_privileges()
         syscalls.set_undumpable()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Be the task's user in full, for as long as it takes to start a program as that user.
+
+        Takes no privilege: setresuid(2) may take the effective user as the real one, and the saved one back. Meanwhile
+        this process can be signalled by its user, as the program can be from then on; it cannot be traced, because
+        its memory stays undumpable.
+        """
+        os.setresuid(self._account.uid, -1, -1)
+        try:
+            yield
+        finally:
+            os.setresuid(SHIM_UID, -1, -1)
 
     def settle(self) -> None:
         """The program is there: spare this process, and let go of all that is left. Raises OSError."""

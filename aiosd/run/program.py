@@ -1,15 +1,15 @@
 """The capability's program: what joins it to its shim, and its execution when the gate opens.
 
-Standard library only. The shim has by then entered everything that the program is to run in (`sandbox.py`); what is
-left is the user. Between fork(2) and execve(2) no Python runs: the child would copy what it touches of the shim's
-memory.
+Standard library only. The shim is by then everything that the program is to be (`sandbox.py`, `privilege.py`), so that
+posix_spawn(3) does: it shares the shim's memory until execve(2), where fork(2) would copy its page tables and have both
+copy what they touch.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
-import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 TASK_FD = 3
 """The number of the chunk protocol's socket in the program."""
 
+_STDOUT_FD, _STDERR_FD, PIPES_END = 4, 5, 6
+
+_PLACED = [(os.POSIX_SPAWN_DUP2, end, number) for end, number in ((_STDOUT_FD, 1), (_STDERR_FD, 2), (TASK_FD, TASK_FD))]
+
 _UMASK = 0o022
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class ProgramError(Exception):
@@ -26,35 +32,37 @@ class ProgramError(Exception):
 
 
 class Pipes:
-    """Both ends of everything that joins the program to its shim, none inheritable. Takes number 3, whatever it was."""
+    """Both ends of everything that joins the program to its shim, none inheritable.
+
+    The program's ends have the numbers from 3 up to `PIPES_END`, whatever was there: the limit on open files may be so
+    low that others could not be named any more.
+    """
 
     def __init__(self) -> None:
         """Make them; the program's end of the socket has the number that it will have in the program."""
         self.shim_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            self._program_socket = os.dup2(theirs.fileno(), TASK_FD, inheritable=False)
-        self.stdout_read, self._stdout_write = os.pipe()
-        self.stderr_read, self._stderr_write = os.pipe()
+        self.stdout_read, stdout_write = os.pipe()
+        self.stderr_read, stderr_write = os.pipe()
+        for end, number in ((theirs.detach(), TASK_FD), (stdout_write, _STDOUT_FD), (stderr_write, _STDERR_FD)):
+            os.dup2(end, number, inheritable=False)
+            os.close(end)
 
     def execute(self, spec: ShimSpec, attempt: int) -> int:
         """Start the program; returns its pid. Raises ProgramError when it was not executed.
 
-        From what the shim is (`privilege.py`) it takes no privilege to become the task's user: setreuid(2) may take the
-        effective user as the real one. Between that and execve(2) the child can be signalled by its user, as the
-        program can be from then on; it cannot be traced, because memory that is not dumpable stays so in a fork.
+        It gets what this process is, so the caller is the task's user, real and effective (`Privilege.lent`).
         """
         environment = {**spec.environment, "AIOS_TASK_FD": str(TASK_FD), "AIOS_ATTEMPT": str(attempt)}
+        before = os.umask(_UMASK)
         try:
-            program = subprocess.Popen(  # noqa: S603 - the manifest's argv, no shell
-                spec.argv, env=environment, stdout=self._stdout_write, stderr=self._stderr_write, pass_fds=(TASK_FD,),
-                user=spec.account.uid, umask=_UMASK, start_new_session=True,
+            return os.posix_spawn(
+                spec.argv[0], spec.argv, environment, setsid=True, setsigmask=(), setsigdef=_IGNORED_BY_PYTHON,
+                file_actions=_PLACED,
             )  # fmt: skip
         except OSError as error:
             raise ProgramError(f"cannot execute {spec.argv[0]}: {os.strerror(error.errno or 0)}") from None
-        except (ValueError, subprocess.SubprocessError) as error:
+        except ValueError as error:
             raise ProgramError(f"cannot execute {spec.argv[0]}: {error}") from None
-        finally:  # so that the end of the program is the end of the streams
-            for fd in (self._program_socket, self._stdout_write, self._stderr_write):
-                os.close(fd)
-        program.returncode = 0  # the supervisor waits for all of its children, this one among them
-        return program.pid
+        finally:  # the streams are closed so that the end of the program is their end
+            os.umask(before)
+            os.closerange(TASK_FD, PIPES_END)

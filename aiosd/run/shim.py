@@ -19,7 +19,7 @@ from aiosd.run.control import ControlSocket
 from aiosd.run.eventfile import EventFile
 from aiosd.run.output import Journal, Stream
 from aiosd.run.privilege import Privilege
-from aiosd.run.program import TASK_FD, Pipes
+from aiosd.run.program import PIPES_END, TASK_FD, Pipes
 from aiosd.run.spec import SPEC_MAX, Descriptor, ShimSpec, decode
 from aiosd.run.supervisor import Outputs, Program, Supervisor, Wakeup
 
@@ -45,7 +45,9 @@ def wait(fd: int) -> None:
     pipes = Pipes()
     wakeup = Wakeup()
     with socket.socket(fileno=fd) as sock:
-        data, fds, _, _ = socket.recv_fds(sock, SPEC_MAX, len(Descriptor), socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(sock, SPEC_MAX, len(Descriptor))
+    for received in fds:  # recv_fds does not hand flags on to recvmsg(2), so MSG_CMSG_CLOEXEC would be lost
+        os.set_inheritable(received, False)
     if data:
         _run(decode(data), fds, pipes, wakeup)
 
@@ -62,9 +64,10 @@ def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> No
     control = ControlSocket(socket.socket(fileno=fds[Descriptor.CONTROL]))
 
     def execute(attempt: int) -> int:
-        os.closerange(TASK_FD + 1, _FEW_FILES)
+        os.closerange(PIPES_END, _FEW_FILES)
         sandbox.limit_resources(spec.open_files)
-        pid = pipes.execute(spec, attempt)
+        with privilege.lent():
+            pid = pipes.execute(spec, attempt)
         privilege.settle()
         return pid
 
