@@ -21,25 +21,44 @@ import sys
 from typing import TYPE_CHECKING
 
 from aiosd.run import shim, syscalls
+from aiosd.run.immortal import make_immortal
 from aiosd.run.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
 
+_FIRST_KEPT = 64
+"""Where descriptors are that the shims do not get; the first is theirs."""
+
+
 def main() -> None:
     """`aios-forkserver FD`: serve the socket with that number until it is closed."""
     syscalls.set_command_line("aios-forkserver")
-    # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone. The terminal's signals
+    # are nothing to it.
+    for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     rehearse()
     # A collection would touch, and so copy, what a shim shares with us; a shim is too short a program to need one.
     gc.collect()
+    make_immortal()
     gc.freeze()
     gc.disable()
-    with socket.socket(fileno=int(sys.argv[1])) as sock:
+    with socket.socket(fileno=_arrange_descriptors(int(sys.argv[1]))) as sock:
         while sock.recv(1):
             _serve_one(sock)
+
+
+def _arrange_descriptors(fd: int) -> int:
+    """What every shim would have to do: the low numbers are the null device's, the socket is out of the way."""
+    ours = os.dup2(fd, _FIRST_KEPT, inheritable=False)
+    with open(os.devnull, "r+b", buffering=0) as null:
+        for number in (0, 1):
+            os.dup2(null.fileno(), number)
+    for number in range(3, shim.RESERVED):
+        os.dup2(0, number, inheritable=False)
+    return ours
 
 
 def _serve_one(sock: socket.socket) -> None:
@@ -70,11 +89,9 @@ def _be_shim(fd: int) -> NoReturn:
 
 def _only_this(fd: int) -> int:
     """Close everything else but standard error, where the launcher's own journal stream is; returns the new number."""
-    kept = os.dup2(fd, 64, inheritable=False)
-    for number, mode in enumerate((os.O_RDONLY, os.O_WRONLY)):
-        os.dup2(os.open(os.devnull, mode | os.O_CLOEXEC), number)
-    os.closerange(3, 64)
-    os.closerange(65, 65536)
+    kept = os.dup2(fd, _FIRST_KEPT, inheritable=False)
+    os.closerange(shim.RESERVED, _FIRST_KEPT)
+    os.closerange(_FIRST_KEPT + 1, 65536)
     return kept
 
 

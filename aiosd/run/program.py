@@ -24,7 +24,8 @@ _PLACED = [(os.POSIX_SPAWN_DUP2, end, number) for end, number in ((_STDOUT_FD, 1
 
 _UMASK = 0o022
 
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_SIGNALS = tuple(signal.valid_signals())
+"""All of them mean to the program what they mean to any: execve(2) would hand on what was ignored by anyone before."""
 
 
 class ProgramError(Exception):
@@ -56,7 +57,7 @@ class Pipes:
         before = os.umask(_UMASK)
         try:
             return os.posix_spawn(
-                spec.argv[0], spec.argv, environment, setsid=True, setsigmask=(), setsigdef=_IGNORED_BY_PYTHON,
+                spec.argv[0], spec.argv, environment, setsid=True, setsigmask=(), setsigdef=_SIGNALS,
                 file_actions=_PLACED,
             )  # fmt: skip
         except OSError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+from array import array
 from typing import TYPE_CHECKING
 
 from aiosd.run import exitrecord, landlock, sandbox, seccomp, syscalls
@@ -19,7 +20,7 @@ from aiosd.run.control import ControlSocket
 from aiosd.run.eventfile import EventFile
 from aiosd.run.output import Journal, Stream
 from aiosd.run.privilege import Privilege
-from aiosd.run.program import PIPES_END, TASK_FD, Pipes
+from aiosd.run.program import PIPES_END, Pipes
 from aiosd.run.spec import SPEC_MAX, Descriptor, ShimSpec, decode
 from aiosd.run.supervisor import Outputs, Program, Supervisor, Wakeup
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
     from aiosd.run.spec import View
 
-_FEW_FILES = 16
-"""The fewest open files that a manifest can allow. The limit is the shim's too, from when it starts the program."""
+RESERVED = 16
+"""The fewest open files that a manifest can allow. The limit is the shim's too, from when it starts the program; until
+then the numbers below are taken (by the fork server), so that they are free when no others may be opened."""
 
 
 def wait(fd: int) -> None:
@@ -40,16 +42,22 @@ def wait(fd: int) -> None:
     syscalls.set_command_line("aios-shim")
     syscalls.become_subreaper()
     os.setsid()
-    for number in range(TASK_FD, _FEW_FILES):
-        os.dup2(0, number, inheritable=False)  # kept for when only numbers this low may be opened
     pipes = Pipes()
     wakeup = Wakeup()
     with socket.socket(fileno=fd) as sock:
-        data, fds, _, _ = socket.recv_fds(sock, SPEC_MAX, len(Descriptor))
-    for received in fds:  # recv_fds does not hand flags on to recvmsg(2), so MSG_CMSG_CLOEXEC would be lost
-        os.set_inheritable(received, False)
+        data, fds = _receive(sock)
     if data:
         _run(decode(data), fds, pipes, wakeup)
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, Sequence[int]]:
+    """A packet and its descriptors, which the program is not to inherit: `socket.recv_fds` drops the flag for that."""
+    fds = array("i")
+    space = socket.CMSG_SPACE(len(Descriptor) * fds.itemsize)
+    data, ancillary, _, _ = sock.recvmsg(SPEC_MAX, space, socket.MSG_CMSG_CLOEXEC)
+    for _, _, content in ancillary:
+        fds.frombytes(content)
+    return data, fds
 
 
 def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> None:
@@ -64,7 +72,7 @@ def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> No
     control = ControlSocket(socket.socket(fileno=fds[Descriptor.CONTROL]))
 
     def execute(attempt: int) -> int:
-        os.closerange(PIPES_END, _FEW_FILES)
+        os.closerange(PIPES_END, RESERVED)
         sandbox.limit_resources(spec.open_files)
         with privilege.lent():
             pid = pipes.execute(spec, attempt)

@@ -68,28 +68,17 @@ def _write_new(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-_INHERITED = sorted(signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ})
-"""The signals whose disposition comes from outside; Python itself ignores the two, and `subprocess` restores them."""
-
-
 class Wakeup:
     """Signals as bytes of a pipe (signal.set_wakeup_fd); made before the fork, so that none is missed."""
 
     def __init__(self) -> None:
-        """Take SIGCHLD and SIGTERM; the terminal's signals are nothing to the shim.
-
-        Those are caught, not ignored: execve(2) would hand on to the program that they are ignored. So it would what
-        whoever started the launcher ignored.
-        """
+        """Take SIGCHLD and SIGTERM; what else ends a process, the fork server has ignored."""
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
-        for number in _INHERITED:
-            if signal.getsignal(number) is signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
 
     def numbers(self) -> bytes:
         """The signals since the last call."""

@@ -202,6 +202,16 @@ def test_the_fork_server_and_the_shims_have_readable_command_lines(alice: Caller
     alice.cancel(task_id)
 
 
+def test_a_shim_has_little_memory_of_its_own(alice: Caller, equipped: Container) -> None:
+    """It is a fork of a process of 7 MiB; issue 2 asks for at most 1.5 MiB a live task beyond its program."""
+    task_id = alice.create("test.talk", {"count": 600})
+    line = f"aios-shim {field_of(alice.until_running(task_id)['run'], 'run_id')}"
+    (pid,) = equipped.run("pgrep", "--full", "--exact", line).stdout.split()
+    words = equipped.read(f"/proc/{pid}/smaps_rollup").split()
+    assert int(words[words.index("Private_Dirty:") + 1]) < 1536
+    alice.cancel(task_id)
+
+
 # -- the journal -----------------------------------------------------------------------------------------------------
 
 
