@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiosd.model.status import Status
 
@@ -39,8 +39,7 @@ class Dependency:
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A task that could start. `sequence`: order of creation. Times in microseconds since the epoch.
 
     `concurrency` is the capability's own limit, which may only tighten the general one.
@@ -82,27 +81,44 @@ LOW = 0
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The answer. Every candidate is in exactly one of `start`, `failed` and `waiting`.
+    """The answer. Every candidate that was looked at is in exactly one of `start`, `failed` and `waiting`.
 
     `start`: in the order to start them. `failed`: tasks that can never start, with the dependency that ended otherwise
-    than completed. `next_wakeup`: the earliest moment at which time alone makes a difference, or None.
+    than completed. `next_wakeup`: the earliest moment at which time alone makes a difference, or None. `whole`: all of
+    them were looked at.
     """
 
     start: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     waiting: Mapping[str, WaitReason] = field(default_factory=dict)
     next_wakeup: int | None = None
+    whole: bool = True
 
 
-def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: AdmissionLimits, now: int) -> Admission:
-    """Decide for all candidates at once. `now`: microseconds since the epoch."""
+def choose(
+    pending: Iterable[Candidate],
+    running: Iterable[Running],
+    limits: AdmissionLimits,
+    now: int,
+    *,
+    hurried: bool = False,
+) -> Admission:
+    """Decide for all candidates at once. `now`: microseconds since the epoch.
+
+    `hurried`: they come best first, and only until the machine is full: who starts is the same, and of those behind
+    nothing is said.
+    """
     slots = Counter(task.capability_id for task in running)
     free = limits.max_concurrent - slots.total()
     start: list[str] = []
     failed: dict[str, str] = {}
     waiting: dict[str, WaitReason] = {}
     wakeup: int | None = None
-    for task in sorted(pending, key=lambda task: (-task.priority, task.sequence)):
+    whole = True
+    for task in pending if hurried else sorted(pending, key=lambda task: (-task.priority, task.sequence)):
+        if hurried and len(start) >= free:
+            whole = False
+            break
         broken = _broken_dependency(task)
         if broken is not None:
             failed[task.id] = broken
@@ -122,7 +138,7 @@ def choose(pending: Iterable[Candidate], running: Iterable[Running], limits: Adm
         if reason in (WaitReason.NOT_BEFORE, WaitReason.RETRY_DELAY):
             ready = _ready_at(task)
             wakeup = ready if wakeup is None else min(wakeup, ready)
-    return Admission(tuple(start), failed, waiting, wakeup)
+    return Admission(tuple(start), failed, waiting, wakeup, whole)
 
 
 _UNTOLD = frozenset({WaitReason.MEMORY_PRESSURE, WaitReason.CPU_PRESSURE})

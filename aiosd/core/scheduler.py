@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,12 @@ from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
 from aiosd.errors import AiosError
 from aiosd.model.event import Event
-from aiosd.model.status import Phase, Reason, Status
+from aiosd.model.status import FINAL, Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from aiosd.core.executors import Executors
     from aiosd.core.registry import Registry
@@ -48,6 +49,9 @@ _log = logging.getLogger(__name__)
 RETRY_AFTER_STORE_ERROR = 1.0
 """Seconds before the next pass when the store refused one."""
 
+WHOLE_PASS_WITHIN = 0.5
+"""Seconds after a pass that has not looked at everybody before one that does: why the others wait may have changed."""
+
 _OF_NO_CONSEQUENCE = frozenset({Phase.ASSIGNED.value, Phase.RUNNING.value})
 """A task that starts or goes on gives nobody a place."""
 
@@ -59,29 +63,41 @@ def _matters(event: Event) -> bool:
     return event.change is not None and event.change.phase not in _OF_NO_CONSEQUENCE
 
 
+def _has_ended(event: Event) -> bool:
+    """Whether it tells that a task has ended."""
+    return event.change is not None and event.change.new in FINAL
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one pass: its number, what is to be called on the loop, why others wait, and when time makes a difference."""
+    """Of one pass: its number, what is to be called on the loop, why others wait, and when time makes a difference.
+
+    `over`: who waits no more. `whole`: everybody was looked at; else what is known of those behind stands.
+    """
 
     number: int
     launches: tuple[Callable[[], None], ...]
     waiting: dict[str, str]
     next_at: int | None
+    over: tuple[str, ...] = ()
+    whole: bool = True
 
 
 class Pass:
     """A pass in somebody else's transaction (`store.writer.Queued`)."""
 
-    def __init__(self, scheduler: Scheduler, seen: int) -> None:
-        """`seen`: the newest event before it."""
+    def __init__(self, scheduler: Scheduler, seen: int, ended: tuple[str, ...] | None) -> None:
+        """`seen`: the newest event before it. `ended`: tasks that have, when it is for nothing else."""
         self._scheduler = scheduler
         self._seen = seen
+        self._ended = ended
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
 
     def run(self, transaction: Transaction) -> None:
         """In the writer thread."""
-        self._outcome = self._scheduler.admit(transaction)
+        outcome = self._scheduler.admit(transaction, hurried=self._ended is not None)
+        self._outcome = replace(outcome, over=(*outcome.over, *(self._ended or ())))
 
     def fail(self, error: BaseException) -> None:
         """In the writer thread: nothing of it stands."""
@@ -151,7 +167,10 @@ class Scheduler:
 
     def written(self) -> None:
         """Something was: the safety scan comes within its interval, whether anybody wakes us or not."""
-        at = asyncio.get_running_loop().time() + self._settings.current.schedule_interval
+        self._scan_by(asyncio.get_running_loop().time() + self._settings.current.schedule_interval)
+
+    def _scan_by(self, at: float) -> None:
+        """The next scan is at that time of the loop's clock, or before."""
         if self._scan_at is None or at < self._scan_at:
             self._scan_at = at
             self._wakeup.set()
@@ -161,18 +180,30 @@ class Scheduler:
         events = [item for item in items if isinstance(item, Event)]
         if self.draining or not any(_matters(event) and not self._only_waits(event) for event in events):
             return None
-        return Pass(self, max(event.sequence for event in events))
+        # When tasks have only ended, those who start are looked for, and no further: the queue may be long.
+        ended = tuple(event.task_id for event in events if _has_ended(event) and event.task_id is not None)
+        alone = all(_has_ended(event) or not _matters(event) for event in events)
+        return Pass(self, max(event.sequence for event in events), ended if alone else None)
 
     def passed(self, outcome: Outcome, seen: int) -> None:
         """A pass is committed that saw everything up to that event."""
         self._seen = seen
-        self._wakeup.set()  # the time of the next one may be another
+        before = self._next_at
         self._apply(outcome)
+        if before != self._next_at:
+            self._wakeup.set()  # the time of the next one is another
 
     def _apply(self, outcome: Outcome) -> None:
         """On the loop. What a later pass has found stands."""
         if outcome.number > self._applied:
-            self._applied, self._waiting, self._next_at = outcome.number, outcome.waiting, outcome.next_at
+            self._applied = outcome.number
+            if outcome.whole:
+                self._waiting, self._next_at = outcome.waiting, outcome.next_at
+            else:
+                self._waiting.update(outcome.waiting)
+                self._scan_by(asyncio.get_running_loop().time() + WHOLE_PASS_WITHIN)
+        for task_id in outcome.over:
+            self._waiting.pop(task_id, None)
         loop = asyncio.get_running_loop()
         for begin in outcome.launches:
             loop.call_soon(begin)  # after those whose turn it is now: who asked for the task has the answer first
@@ -239,9 +270,12 @@ class Scheduler:
             return
         self._apply(await self._database.write(self.admit))
 
-    def admit(self, transaction: Transaction) -> Outcome:
-        """A pass, in the writer thread; what is to be made of it on the loop, once it is committed."""
-        decision = self._decide(transaction)
+    def admit(self, transaction: Transaction, *, hurried: bool = False) -> Outcome:
+        """A pass, in the writer thread; what is to be made of it on the loop, once it is committed.
+
+        `hurried`: it goes only as far as somebody can start.
+        """
+        decision = self._decide(transaction, hurried=hurried)
         for task_id, dependency in decision.failed.items():
             run_states.fail_dependent(transaction, task_id, dependency)
         launches: list[Callable[[], None]] = []
@@ -264,7 +298,8 @@ class Scheduler:
                 launches.append(begin)
         self._passes += 1
         waiting = {task_id: reason.value for task_id, reason in decision.waiting.items()}
-        return Outcome(self._passes, tuple(launches), waiting, decision.next_wakeup)
+        over = (*decision.start, *decision.failed)
+        return Outcome(self._passes, tuple(launches), waiting, decision.next_wakeup, over, decision.whole)
 
     def _started(self, transaction: Transaction, task: Task) -> Callable[[], None] | None:
         """Hand an admitted task to who carries it out; without anybody it fails, with the registry's own error."""
@@ -276,33 +311,34 @@ class Scheduler:
             return None
         return executor.start(transaction, task)
 
-    def _decide(self, db: Executor) -> Admission:
-        depends = dependencies.of_pending(db)
-        rows = candidates.waiting(db)
-        # Who is stopped takes no place from others.
-        stopped = {one.id: WaitReason.EMERGENCY_STOP for one in rows if self._settings.stops.covers(one.uid)}
-        self._delays.forget_all_but({one.id for one in rows})
-        pending = [
-            Candidate(
-                id=one.id, sequence=one.sequence, priority=one.priority, capability_id=one.capability_id,
-                concurrency=self._concurrency(one.capability_id), not_before=one.not_before,
-                retry_at=None if one.retry_at is None else self._delays.now_as(one.id, one.retry_at),
-                dependencies=tuple(
-                    Dependency(other, Status(status)) for other, status in depends.get(one.sequence, ())
-                ),
-            )
-            for one in rows
-            if one.id not in stopped
-        ]  # fmt: skip
+    def _decide(self, db: Executor, *, hurried: bool) -> Admission:
         current = self._settings.current
         limits = AdmissionLimits(
             current.max_concurrent_tasks, current.max_tasks_per_tool, self._pressure.reason(current)
         )  # fmt: skip
         running = [Running(task_id, capability_id) for task_id, capability_id in candidates.holding(db)]
-        decision = choose(pending, running, limits, clock.now())
-        decision = replace(decision, waiting={**decision.waiting, **stopped})
+        stopped: dict[str, WaitReason] = {}
+        with closing(self._candidates(db, stopped)) as pending:
+            decision = choose(pending, running, limits, clock.now(), hurried=hurried)
+        if decision.whole:
+            self._delays.forget_all_but({*decision.waiting, *stopped})
         self._full = len(running) + len(decision.start) >= limits.max_concurrent
-        return decision
+        return replace(decision, waiting={**decision.waiting, **stopped})
+
+    def _candidates(self, db: Executor, stopped: dict[str, WaitReason]) -> Generator[Candidate, None, None]:
+        """Who could start, best first. Who is stopped takes no place from others, and goes to `stopped`."""
+        depends = dependencies.of_pending(db)
+        for one in candidates.each_waiting(db):
+            if self._settings.stops.covers(one.uid):
+                stopped[one.id] = WaitReason.EMERGENCY_STOP
+                continue
+            before = depends.get(one.sequence, ())
+            yield Candidate(
+                id=one.id, sequence=one.sequence, priority=one.priority, capability_id=one.capability_id,
+                concurrency=self._concurrency(one.capability_id), not_before=one.not_before,
+                retry_at=None if one.retry_at is None else self._delays.now_as(one.id, one.retry_at),
+                dependencies=tuple(Dependency(other, Status(status)) for other, status in before),
+            )  # fmt: skip
 
     def _concurrency(self, capability_id: str) -> int | None:
         capability = self._registry.find(capability_id)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aiosd.store.tasks import Executor
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A task without a run: pending, between two attempts, or authorised after it was stored."""
+class Waiting(NamedTuple):
+    """A task without a run: pending, between two attempts, or authorised after it was stored. A tuple, since a full
+    queue is made of them at each pass.
+    """
 
     sequence: int
     id: str
@@ -35,6 +37,11 @@ def anybody_waits(db: Executor) -> bool:
 
 def waiting(db: Executor) -> list[Waiting]:
     """Tasks that could start, best first."""
+    return list(each_waiting(db))
+
+
+def each_waiting(db: Executor) -> Iterator[Waiting]:
+    """The same, read as far as they are wanted; nothing may be written until the iterator is closed."""
     rows = db.execute(
         "SELECT seq, id, priority, capability_id, not_before, retry_at, uid FROM tasks"
         " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' AND capability_id <> ''"
@@ -43,7 +50,7 @@ def waiting(db: Executor) -> list[Waiting]:
         " AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_seq = tasks.seq AND runs.state <> 'ended')"
         " ORDER BY priority DESC, seq"
     )
-    return [Waiting(*row) for row in rows]
+    yield from map(Waiting._make, rows)
 
 
 def holding(db: Executor) -> list[tuple[str, str]]:

@@ -133,6 +133,14 @@ def test_what_holds_for_any_queue(
     assert sorted([*answer.start, *answer.failed, *answer.waiting]) == sorted(by_id)
     assert choose(reversed(queue), running, limits, NOW) == answer
 
+    # Who looks no further than until the machine is full lets the same start, and says nothing else of those it saw.
+    best_first = sorted(queue, key=lambda one: (-one.priority, one.sequence))
+    quick = choose(iter(best_first), running, limits, NOW, hurried=True)
+    assert quick.start == answer.start
+    assert quick.failed.items() <= answer.failed.items()
+    assert quick.waiting.items() <= answer.waiting.items()
+    assert quick == answer if quick.whole else len(answer.start) >= most - len(tools)
+
     # Limits hold.
     used = Counter(tools)
     assert len(answer.start) <= max(0, most - len(tools))

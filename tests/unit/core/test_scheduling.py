@@ -91,6 +91,31 @@ def test_limits_of_the_machine_of_a_tool_and_of_a_manifest(tmp_path: Path) -> No
     play(scenario())
 
 
+def test_those_behind_a_full_machine_are_looked_at_soon_after(tmp_path: Path) -> None:
+    """Who makes room for the next looks no further; why the others wait, and who can never start, comes by itself."""
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(max_concurrent_tasks=1, schedule_interval=30.0)) as aios:
+            stage = await prepared(aios)
+            first = await aios.create(A)
+            second = await aios.create(A)
+            third = await aios.create(A, depends_on=[first])
+            fourth = await aios.create(A, depends_on=[second], priority="low")
+            await eventually(lambda: aios.scheduler.waiting_for(third) == "dependency")
+            stage.end(first)
+            await eventually(lambda: stage.started == [first, second])
+            assert aios.scheduler.waiting_for(second) is None
+            await eventually(lambda: aios.scheduler.waiting_for(third) == "concurrency-limit")
+            stage.end(second, 1)
+            await eventually(lambda: stage.started == [first, second, third])
+            assert (await aios.ended(fourth)).reason == "dependency-failed"
+            assert aios.scheduler.waiting_for(fourth) is None
+            stage.end(third)
+            await aios.ended(third)
+
+    play(scenario())
+
+
 def test_a_chain_of_dependencies_in_its_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
