@@ -180,10 +180,8 @@ class Broadcaster:
 _INVALIDATED: Mapping[Kind, tuple[str, ...]] = {
     Kind.STATUS: _EDITED,
     Kind.PROGRESS: ("Progress",),
-    Kind.RESULT: ("Result",),
-    Kind.ERROR: ("Error",),
 }
-"""What an event without a change of state makes stale."""
+"""What an event without a change of state makes stale. Result and error come with the final state, which says so."""
 
 
 def send_event(bus: SystemBus, peer: str, subscription: Subscription, event: Event) -> None:

@@ -108,7 +108,6 @@ def test_broadcasts_carry_ids_uid_and_state_only(private_bus: PrivateBus) -> Non
         ("TaskNew", (TASK_ID, PATH, 1000, "pending")),
         ("StateChanged", (TASK_ID, PATH, 1000, "pending", "working", "running")),
         ("PropertiesChanged", (TASK, working, run)),
-        ("PropertiesChanged", (TASK, {}, ["Result"])),
         ("StateChanged", (TASK_ID, PATH, 1000, "working", "completed", "completed")),
         ("PropertiesChanged", (TASK, completed, [*run, "Result", "Error"])),
         ("PropertiesChanged", (TASK, {}, ["Priority", "Metadata"])),
