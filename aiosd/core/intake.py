@@ -1,8 +1,9 @@
 """Taking in what a run writes: its event file, the content of its artifacts, the growth of its logs.
 
-The run directory is read in threads, applied in one transaction a batch, and told to whoever asked the program a
-question. How far it has been read is kept twice: `Watch.offset` is what has been looked at, `Watch.stored` what the
-store knows. A batch in which nothing changes the store is not stored, and read again after a restart: to no effect.
+What was written a moment ago is in memory and is read at once; what the disk has to be waited for is read in a thread.
+It is applied in one transaction a batch, and told to whoever asked the program a question. How far it has been read is
+kept twice: `Watch.offset` is what has been looked at, `Watch.stored` what the store knows. A batch in which nothing
+changes the store is not stored, and read again after a restart: to no effect.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class Intake:
         """Apply everything that the run has written so far. Raises OSError when it cannot be read."""
         more = True
         while more:
-            found = await asyncio.to_thread(records.read_events, watch.directory / "events", watch.offset, BATCH_BYTES)
+            path, begin = f"{watch.directory}/events", watch.offset
+            try:
+                found = records.read_events(path, begin, BATCH_BYTES, at_hand=True)
+            except OSError:  # whatever it is, the thread meets it again
+                found = await asyncio.to_thread(records.read_events, path, begin, BATCH_BYTES)
             more = await self._take(watch, *found)
         await self.tell_log_growth(watch)
 
@@ -69,7 +74,10 @@ class Intake:
 
         Raises OSError, and RecordError when the record is damaged, after the rest was applied.
         """
-        events, end, record = await asyncio.to_thread(_rest, watch.directory, watch.offset)
+        try:
+            events, end, record = _rest(watch.directory, watch.offset, at_hand=True)
+        except OSError:
+            events, end, record = await asyncio.to_thread(_rest, watch.directory, watch.offset, at_hand=False)
         if await self._take(watch, events, end):
             await self.drain(watch)
         if isinstance(record, Exception):
@@ -105,7 +113,7 @@ class Intake:
 
     async def tell_log_growth(self, watch: Watch) -> None:
         """Announce what the program has written to its output since that was last announced."""
-        if watch.log_sizes == watch.told_sizes:
+        if all(size <= watch.told_sizes.get(stream, 0) for stream, size in watch.log_sizes.items()):
             return
         sizes = dict(watch.log_sizes)
         grown = await asyncio.to_thread(log_growth, watch.directory, watch.told_sizes, sizes)
@@ -136,13 +144,18 @@ class Intake:
 
 
 def _rest(
-    directory: Path, offset: int
+    directory: Path, offset: int, *, at_hand: bool
 ) -> tuple[list[RunEvent], int, ExitRecord | OSError | records.RecordError | None]:
-    """Events and exit record of a run that has ended, in one turn of a thread."""
-    events, end = records.read_events(directory / "events", offset, BATCH_BYTES)
+    """Events and exit record of a run that has ended. Raises OSError when the events cannot be read; with `at_hand`
+    when something is not in memory."""
+    events, end = records.read_events(f"{directory}/events", offset, BATCH_BYTES, at_hand=at_hand)
     try:
-        return events, end, records.read_exit(directory / "exit")
-    except (OSError, records.RecordError) as error:
+        return events, end, records.read_exit(f"{directory}/exit", at_hand=at_hand)
+    except records.RecordError as error:
+        return events, end, error
+    except OSError as error:
+        if at_hand:
+            raise
         return events, end, error
 
 

@@ -206,7 +206,7 @@ class Supervision:
 
     async def _taken(self, watch: Watch, run: Run) -> None:
         await self._intake.recall(watch, run)
-        await self._follow(watch)
+        await self._conclude(watch)
 
     async def _given_up(self, watch: Watch, run: Run, reason: Reason, message: str) -> None:
         await self._intake.recall(watch, run)
@@ -257,31 +257,17 @@ class Supervision:
         if task.deadline is not None:
             watch.deadline_at = clock.boottime() + (task.deadline - clock.now()) / clock.MICROSECONDS
         watch.expect_first_frame(clock.boottime(), self._settings.current.stream_first_frame_timeout)
-        async with asyncio.TaskGroup() as group:
-            news = group.create_task(self._listen(watch, control))
-            try:
-                with on_death(pidfd, lambda: _over(watch)):
-                    await self._follow(watch, fresh=fresh)
-            finally:
-                news.cancel()
-
-    async def _listen(self, watch: Watch, control: ControlChannel) -> None:
-        while (message := await control.receive()) is not None:
-            kind = message.get("type")
-            if kind == "log":
-                watch.log_sizes = {
-                    name: size for name in ("stdout", "stderr") if isinstance(size := message.get(name), int)
-                }
-            elif kind == "exited":
-                watch.gone = True
-            watch.wake.set()
+        control.listen(watch.hear)
+        with on_death(pidfd, watch.over):
+            await self._follow(watch, fresh=fresh)
+        await self._conclude(watch)
 
     async def _follow(self, watch: Watch, *, fresh: bool = False) -> None:
-        """Apply what the run writes until it is over, then take its result. `fresh`: it will tell when it writes."""
+        """Apply what the run writes until it is over. `fresh`: it will tell when it writes."""
         while True:
             watch.wake.clear()
             if watch.gone:  # looked at before the files are: what came before the end is then read
-                break
+                return
             if not fresh:
                 await self._intake.drain(watch)
             fresh = False
@@ -289,7 +275,6 @@ class Supervision:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay(watch)):
                     await watch.wake.wait()
-        await self._conclude(watch)
 
     def _delay(self, watch: Watch) -> float | None:
         moment = watch.next_moment()
@@ -391,8 +376,3 @@ class Supervision:
     ) -> None:
         finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, after)
         await self._store(lambda tx: run_states.finish(tx, finish))
-
-
-def _over(watch: Watch) -> None:
-    watch.gone = True
-    watch.wake.set()

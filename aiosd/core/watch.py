@@ -110,6 +110,23 @@ class Watch:
             return False
         return True
 
+    def hear(self, message: JsonObject | None) -> bool:
+        """What came by the channel; None: the shim has closed it. Whether more is to be heard: after the word that the
+        exit record is there, no."""
+        kind = None if message is None else message.get("type")
+        if message is not None and kind == "log":
+            self.log_sizes = {name: size for name in ("stdout", "stderr") if isinstance(size := message.get(name), int)}
+        elif kind == "exited":
+            self.gone = True
+        if message is not None:
+            self.wake.set()
+        return not self.gone
+
+    def over(self) -> None:
+        """The shim is gone."""
+        self.gone = True
+        self.wake.set()
+
     def connect(self, control: ControlChannel) -> None:
         """Its channel is there, and with it what the launcher made for it."""
         self.control = control

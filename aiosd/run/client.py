@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import JsonObject, JsonValue, dump
@@ -165,16 +166,17 @@ class ControlChannel:
         """One message that is encoded already, id and all. Raises ConnectionError when the shim is gone."""
         await self._socket.send_bytes(packet)
 
-    async def receive(self) -> JsonObject | None:
-        """The next poke, log or exited; None when the shim is gone."""
-        try:
-            packet = await self._socket.receive()
-        except (ConnectionError, PacketError):
-            return None
-        if packet is None:
-            return None
-        packet.close()
-        return packet.body
+    def listen(self, hear: Callable[[JsonObject | None], bool]) -> None:
+        """`hear` is called with each poke, log and exited, and with None when the shim is gone, until it says that it
+        wants no more or the channel is closed."""
+
+        def heard(packet: Packet | None) -> bool:
+            if packet is None:
+                return hear(None)
+            packet.close()
+            return hear(packet.body)
+
+        self._socket.listen(heard)
 
     def close(self) -> None:
         """Close this end; the run goes on."""
@@ -190,7 +192,6 @@ class LauncherClient:
         self._on_scope = on_scope
         self._connecting = asyncio.Lock()
         self._connection: PacketSocket | None = None
-        self._reader: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Packet]] = {}
         self._count = 0
 
@@ -202,11 +203,8 @@ class LauncherClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connection."""
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
         if self._connection is not None:
-            self._connection.close()
+            self._on_end(self._connection)
 
     async def _connected(self) -> PacketSocket:
         async with self._connecting:
@@ -220,21 +218,22 @@ class LauncherClient:
                 sock.close()
                 raise LauncherError(LauncherErrorCode.UNREACHABLE, error.strerror or str(error)) from None
             self._connection = PacketSocket(sock)
-            self._reader = asyncio.create_task(self._read(self._connection))
+            self._connection.listen(partial(self._heard, self._connection))
             return self._connection
 
-    async def _read(self, connection: PacketSocket) -> None:
-        try:
-            while (packet := await connection.receive()) is not None:
-                self._on_packet(packet)
-        except (ConnectionError, PacketError):
-            pass
-        finally:
-            self._connection = None
-            connection.close()
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(LauncherError(LauncherErrorCode.GONE_AWAY, "the launcher was restarted"))
+    def _heard(self, connection: PacketSocket, packet: Packet | None) -> bool:
+        if packet is None:
+            self._on_end(connection)
+            return False
+        self._on_packet(packet)
+        return True
+
+    def _on_end(self, connection: PacketSocket) -> None:
+        self._connection = None
+        connection.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(LauncherError(LauncherErrorCode.GONE_AWAY, "the launcher was restarted"))
 
     def _on_packet(self, packet: Packet) -> None:
         body = packet.body

@@ -12,8 +12,12 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, dump, parse_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PACKET_MAX = 128 * 1024
 """Largest packet in bytes, both ways."""
@@ -55,7 +59,7 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
 
 
 class PacketSocket:
-    """One connected socket; one task receives, any task sends. Whoever made it closes it.
+    """One connected socket; one task receives or one function listens, any task sends. Whoever made it closes it.
 
     The loop watches the socket from the first `receive` on and reads in its own callback: a packet costs one system
     call, not four.
@@ -66,6 +70,7 @@ class PacketSocket:
         self._socket = sock
         self._sending = asyncio.Lock()
         self._receiver: asyncio.Future[Packet | None] | None = None
+        self._hear: Callable[[Packet | None], bool] | None = None
         self._watched = False
         self._writable: asyncio.Future[None] | None = None
 
@@ -100,6 +105,24 @@ class PacketSocket:
             raise
         finally:
             self._receiver = None
+
+    def listen(self, hear: Callable[[Packet | None], bool]) -> None:
+        """Instead of `receive`, from now on: `hear` is called on the loop with each packet, and at last with None,
+        however the connection ended. It says whether it wants to hear more. After `close` nobody calls it.
+        """
+        self._hear = hear
+        asyncio.get_running_loop().add_reader(self._socket, self._on_heard)
+
+    def _on_heard(self) -> None:
+        packet: Packet | None = None
+        with suppress(ConnectionError, PacketError):
+            try:
+                packet = self._take()
+            except BlockingIOError:
+                return
+        wanted = self._hear is not None and self._hear(packet)
+        if (packet is None or not wanted) and self._socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._socket)
 
     def _on_readable(self) -> None:
         receiver = self._receiver

@@ -5,6 +5,7 @@ Tolerant of exactly one thing, a last line that is still being written; every ot
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,19 +94,33 @@ class RecordError(ValueError):
     """The exit record is not one; `str()` says why."""
 
 
-def read_events(path: Path, offset: int, max_bytes: int = READ_MAX) -> tuple[list[RunEvent], int]:
-    """Events of the file `path` from byte `offset` on, and the offset after the last whole line.
-
-    Call again from the new offset until it does not move. A missing file has no events. Raises OSError otherwise.
-    """
+def _content(path: Path | str, offset: int, most: int, *, at_hand: bool) -> bytes:
+    """What is in a file from `offset` on. Raises OSError; with `at_hand` also for what the disk would be waited for
+    (preadv2(2), RWF_NOWAIT), and on a file system that cannot tell."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return [], offset
-    try:
-        data = os.pread(fd, max(max_bytes, 2 * LINE_MAX), offset)
+        if not at_hand:
+            return os.pread(fd, most, offset)
+        content = bytearray(min(most, max(0, os.fstat(fd).st_size - offset)))
+        if content and os.preadv(fd, [content], offset, os.RWF_NOWAIT) < len(content):
+            raise BlockingIOError(errno.EAGAIN, "it is not in memory")
+        return bytes(content)
     finally:
         os.close(fd)
+
+
+def read_events(
+    path: Path | str, offset: int, max_bytes: int = READ_MAX, *, at_hand: bool = False
+) -> tuple[list[RunEvent], int]:
+    """Events of the file `path` from byte `offset` on, and the offset after the last whole line.
+
+    Call again from the new offset until it does not move. A missing file has no events. Raises OSError otherwise, with
+    `at_hand` also when the content is not in memory.
+    """
+    try:
+        data = _content(path, offset, max(max_bytes, 2 * LINE_MAX), at_hand=at_hand)
+    except FileNotFoundError:
+        return [], offset
     end = data.rfind(b"\n") + 1
     if end == 0 and len(data) >= 2 * LINE_MAX:  # no line is that long: what this is, nobody can say
         return [_broken("a line is too long")], offset + len(data)
@@ -162,10 +177,11 @@ def _maybe(read: Callable[[JsonObject, str], _T], value: JsonObject, key: str) -
     return None if value.get(key) is None else read(value, key)
 
 
-def read_exit(path: Path) -> ExitRecord | None:
-    """The exit record at `path`, or None when it is not (wholly) there. Raises RecordError when it is damaged."""
+def read_exit(path: Path | str, *, at_hand: bool = False) -> ExitRecord | None:
+    """The exit record at `path`, or None when it is not (wholly) there. Raises RecordError when it is damaged, OSError
+    when it cannot be read; with `at_hand` also when it is not in memory."""
     try:
-        data = path.read_bytes()[: _EXIT_MAX + 1]
+        data = _content(path, 0, _EXIT_MAX + 1, at_hand=at_hand)
     except FileNotFoundError:
         return None
     if not data.endswith(b"\n"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from tests.unit.core.fakelauncher import FakeRun
 
 
-def test_a_task_that_exits_with_zero_completes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_task_that_exits_with_zero_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_memory: bool
+) -> None:
+    def waits(_fd: int, _buffers: list[bytearray], _offset: int, _flags: int) -> int:
+        raise BlockingIOError
+
+    if not in_memory:  # what the run left is on a disk that has to be waited for
+        monkeypatch.setattr(os, "preadv", waits)
+
     async def scenario() -> None:
         async with core(tmp_path) as aios:
             task = await aios.create(arguments={"a": 1}, metadata={"tags": ["x"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,18 @@ def test_a_line_that_is_still_being_written_is_not_there_yet(tmp_path: Path) -> 
     path.write_bytes(line() + second)
     events, offset = read_events(path, offset)
     assert ([event.n for event in events], offset) == ([2], len(line()) + len(second))
+
+
+def test_what_the_disk_would_be_waited_for_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(line() + line(n=2))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, flags: os.readv(fd, buffers))
+    assert read_events(path, 0, at_hand=True) == read_events(path, 0)
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, flags: 7)  # as much of it as there is in memory
+    with pytest.raises(BlockingIOError):
+        read_events(path, 0, at_hand=True)
+    with pytest.raises(BlockingIOError):
+        read_exit(path, at_hand=True)
 
 
 def test_no_file_has_no_events(tmp_path: Path) -> None:
