@@ -252,7 +252,13 @@ class Services:
     def time_change(self) -> TimeChange:
         """Who waits for a time looks at the clock again when it was set, or the machine has slept."""
         return TimeChange(
-            [self.scheduler.wake, self.supervision.look_again, self.expiry.look_again, self.lapse.look_again]
+            (
+                self.scheduler.wake,
+                self.supervision.look_again,
+                self.expiry.look_again,
+                self.lapse.look_again,
+                self.assigner.wake,
+            )
         )
 
     def work(self) -> Sequence[Coroutine[None, None, None]]:

@@ -72,6 +72,11 @@ class Assigner:
         del transaction, task
         return self.wake
 
+    @property
+    def limited(self) -> int:
+        """How many tasks of workers have a time limit that was noted."""
+        return len(self._deadlines)
+
     def wake(self) -> None:
         """Look again soon."""
         self._wakeup.set()

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aiosd.core import clock
+from aiosd.core import assigner, clock
 from aiosd.core.delays import Delays
 from aiosd.core.time_change import TOLERANCE, TimeChange
 from tests.unit.core.rig import OPEN, Config, Core, core, eventually, manifest, play
+from tests.unit.core.session_rig import plan, session
 from tests.unit.core.test_approval import waiting
 from tests.unit.core.test_consent import HIGH, MUTE, installed
+from tests.unit.core.worker_rig import register
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,6 +130,29 @@ def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_
             await still(aios, task, "running")
             machine.sleep(HOUR - MINUTE)
             await still(aios, task, "running")
+            machine.sleep(2 * MINUTE)
+            ended = await aios.ended(task)
+            assert (ended.status, ended.reason) == ("failed", "timeout")
+
+    play(scenario())
+
+
+@JUMPS
+def test_the_time_limit_of_a_workers_task_is_time_of_the_machine(
+    jump: float, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assigner, "LOOK_AGAIN", HOUR)
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine, Config(schedule_interval=3600.0, worker_lease=3600.0)) as aios:
+            where = await session(aios)
+            (task,) = (await plan(aios, where, {"title": "a", "goal": "it", "timeout_ms": LIMIT})).values()
+            await (await register(aios)).takes()
+            await eventually(lambda: aios.services.assigner.limited == 1)
+            machine.set_clock(jump)
+            await still(aios, task, "working")
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, "working")
             machine.sleep(2 * MINUTE)
             ended = await aios.ended(task)
             assert (ended.status, ended.reason) == ("failed", "timeout")
