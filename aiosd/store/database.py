@@ -18,7 +18,7 @@ from aiosd.store.files import SUSPECT, beside
 from aiosd.store.glances import Glances
 from aiosd.store.opening import Opened, OpenReport, open_store
 from aiosd.store.reader import QueuedRead, Readers, ReadJob
-from aiosd.store.writer import Follow, Job, Question, Queued, Seal, Transaction, Writer
+from aiosd.store.writer import Follow, Job, Queued, Seal, Transaction, Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -112,7 +112,10 @@ class Database:
         return lambda: self._listeners.remove(listener)
 
     def on_write(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` on the loop after each write, whatever it emitted, stood or not; returns what ends that."""
+        """Call `listener` on the loop after each write that changed a row; returns what ends that.
+
+        Who asked for the write is told afterwards. One that was undone may count as one that changed something.
+        """
         self._write_listeners.append(listener)
         return lambda: self._write_listeners.remove(listener)
 
@@ -209,7 +212,7 @@ class Database:
             async with asyncio.timeout(within):
                 if self._writer is not None:
                     future: asyncio.Future[bool] = self._loop.create_future()
-                    self._submit(Question(lambda transaction: bool(transaction.execute("SELECT 1").fetchone()), future))
+                    self._submit(Job(lambda transaction: bool(transaction.execute("SELECT 1").fetchone()), future))
                     await self._answered(future)
                 await self._submit_read(lambda connection: connection.execute("SELECT 1").fetchone() is not None)
         except TimeoutError:
@@ -234,9 +237,9 @@ class Database:
         if self._writer is not None:
             self._writer.start()
 
-    def _write_settled(self, jobs: list[Queued], items: list[object]) -> None:
+    def _write_settled(self, jobs: list[Queued], items: list[object], changed: bool) -> None:  # noqa: FBT001  as it came
         self._writes -= len(jobs)
-        if any(not isinstance(job, Question) for job in jobs):
+        if changed:
             self._glances.changed()
             for listener in tuple(self._write_listeners):
                 listener()

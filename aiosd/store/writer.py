@@ -127,13 +127,7 @@ class _TransactionLost(Exception):
         self.cause = cause
 
 
-class Question(Job[bool]):
-    """Whether the writer answers. It changes nothing."""
-
-    __slots__ = ()
-
-
-Settled: TypeAlias = Callable[[list[Queued], list[object]], None]
+Settled: TypeAlias = Callable[[list[Queued], list[object], bool], None]
 Follow: TypeAlias = Callable[[Sequence[object]], "Queued | None"]
 """What is to be done, in the same transaction, about what the functions in it emitted."""
 
@@ -152,7 +146,10 @@ class Seal(Protocol):
 
 
 class Writer:
-    """The writer thread. `settled(jobs, items)` is called on the loop after each commit or failure, in order."""
+    """The writer thread. `settled(jobs, items, changed)` is called on the loop after each commit or failure, in order.
+
+    `changed`: a row may be another one now.
+    """
 
     def __init__(
         self,
@@ -218,6 +215,7 @@ class Writer:
             done: list[Queued] = []
             followed: list[Queued] = []
             items: list[object] = []
+            before = self._connection.total_changes
             try:
                 self._transact(waiting, done, followed, items)
                 self._works()
@@ -228,7 +226,8 @@ class Writer:
                     error = StoreError(lost.failure)
                     error.__cause__ = lost.cause
                     job.fail(error)
-            self._on_loop(partial(self._tell, done, followed, items))
+            changed = self._connection.total_changes != before
+            self._on_loop(partial(self._tell, done, followed, items, changed))
 
     def _fails(self, lost: _TransactionLost) -> None:
         """Told when it begins, not at each try: callers hear it each time."""
@@ -241,8 +240,8 @@ class Writer:
             _log.warning("The store can be written again")
             self._failing = None
 
-    def _tell(self, done: list[Queued], followed: list[Queued], items: list[object]) -> None:
-        self._settled(done, items)
+    def _tell(self, done: list[Queued], followed: list[Queued], items: list[object], changed: bool) -> None:  # noqa: FBT001  as it came
+        self._settled(done, items, changed)
         for job in followed:
             job.settle()
 

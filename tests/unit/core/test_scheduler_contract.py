@@ -226,36 +226,46 @@ def test_the_safety_scan_finds_what_nobody_woke_it_for(tmp_path: Path, monkeypat
     play(scenario())
 
 
-def test_the_safety_scan_is_not_made_while_it_can_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At rest there is none. A write brings one, and no second one when it found nothing."""
-    _deaf(monkeypatch)
-    scans: list[float] = []
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When there was one, by the loop's clock."""
+    found: list[float] = []
     scan = Scheduler.scan
 
     async def counted(scheduler: Scheduler, *, woken: bool = False) -> None:
-        scans.append(asyncio.get_running_loop().time())
+        found.append(asyncio.get_running_loop().time())
         await scan(scheduler, woken=woken)
 
     monkeypatch.setattr(Scheduler, "scan", counted)
+    return found
+
+
+async def _at_rest(scans: list[float]) -> int:
+    """Wait until there was no scan for five intervals; one that made them all the time would never come to that."""
+    while True:
+        before = len(scans)
+        await asyncio.sleep(0.5)
+        if len(scans) == before:
+            return before
+
+
+@pytest.mark.parametrize("one_waits", [False, True], ids=["nobody waits", "a moment is waited for"])
+def test_the_safety_scan_is_not_made_while_it_can_find_nothing(
+    *, one_waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scans: list[float]
+) -> None:
+    """At rest there is none. A write brings one, and then it rests again."""
+    _deaf(monkeypatch)
 
     async def scenario() -> None:
         async with core(tmp_path, config=Config(schedule_interval=0.1)) as aios:
             await aios.ended(await aios.create())
-            await at_rest()
+            if one_waits:
+                await aios.create(not_before="2100-01-01T00:00:00Z")
+            before = await _at_rest(scans)
             written = asyncio.get_running_loop().time()
-            await aios.database.write(lambda transaction: transaction.execute("SELECT 1").fetchone())
-            before = len(scans)
-            await at_rest()
-            assert len(scans) == before + 1
+            await aios.database.write(lambda tx: tx.execute("UPDATE tasks SET title = title").rowcount)
+            assert await _at_rest(scans) > before
             assert scans[-1] >= written + 0.09, "within the interval, but not at each write at once"
-
-    async def at_rest() -> None:
-        """There was no scan for five intervals; a daemon that made one in each would never come to that."""
-        while True:
-            before = len(scans)
-            await asyncio.sleep(0.5)
-            if len(scans) == before:
-                return
 
     play(scenario())
 
