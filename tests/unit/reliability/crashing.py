@@ -92,9 +92,9 @@ class MortalDatabase(Database):
 
     seal: MortalSeal
 
-    def _write_settled(self, jobs: list[Queued], items: list[object]) -> None:
+    def _write_settled(self, jobs: list[Queued], items: list[object], changed: bool) -> None:  # noqa: FBT001  as it came
         if not self.seal.dead:
-            super()._write_settled(jobs, items)
+            super()._write_settled(jobs, items, changed)
 
 
 _FOR_CALLERS = ("Control.", "Crew.", "Database.", "WorkerOperations.")
