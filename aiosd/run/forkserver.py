@@ -28,26 +28,40 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+_UNREHEARSED = "unrehearsed"
+
 _FIRST_KEPT = 64
 """Where descriptors are that the shims do not get; the first is theirs."""
 
 
 def main() -> None:
-    """`aios-forkserver FD`: serve the socket with that number until it is closed."""
+    """`aios-forkserver FD [unrehearsed]`: serve the socket with that number until it is closed."""
+    ours = _arrange_descriptors(int(sys.argv[1]))
+    if _UNREHEARSED not in sys.argv:
+        _rehearse(ours)
     syscalls.set_command_line("aios-forkserver")
     # Nobody waits for a shim: its exit record tells of its end, and its pidfd that it is gone. The terminal's signals
     # are nothing to it.
     for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    rehearse()
     # A collection would touch, and so copy, what a shim shares with us; a shim is too short a program to need one.
     gc.collect()
     make_immortal()
     gc.freeze()
     gc.disable()
-    with socket.socket(fileno=_arrange_descriptors(int(sys.argv[1]))) as sock:
+    with socket.socket(fileno=ours) as sock:
         while sock.recv(1):
             _serve_one(sock)
+
+
+def _rehearse(fd: int) -> None:
+    """A rehearsal that does not end must not keep runs from starting: then all over, without one."""
+    try:
+        rehearse()
+    except TimeoutError as error:
+        print(f"{error}; shims will be larger and slower", file=sys.stderr, flush=True)
+        kept = os.dup2(fd, _FIRST_KEPT + 1)
+        os.execv(sys.executable, [*sys.orig_argv[:-1], str(kept), _UNREHEARSED])  # noqa: S606 - itself, no shell
 
 
 def _arrange_descriptors(fd: int) -> int:

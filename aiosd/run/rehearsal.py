@@ -1,43 +1,94 @@
-"""What the fork server does once before it serves: everything that a shim does, on nothing, several times.
+"""What the fork server does once before it serves: whole runs of a small program, from the spec to the exit record.
 
 Standard library only. The interpreter rewrites its own instructions while it learns what they work on (PEP 659), fills
-caches and grows its heap; done before the fork, that memory is shared by all shims instead of copied by each.
+caches and grows its heap; done before the fork, that memory is shared by all shims instead of copied by each, and a
+shim runs what has been learnt. Namespaces, descriptors, walls and lost capabilities are a thread's (unshare(2),
+landlock(7), seccomp(2), capabilities(7)), so each run is rehearsed in a thread, and is gone with it. Left out is what
+is the whole process's: its users, its resource limits, its score for the OOM killer.
 """
 
 from __future__ import annotations
 
+import _thread
+import gc
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 
-from aiosd.run import exitrecord, seccomp
-from aiosd.run.artifacts import BlobFile
-from aiosd.run.cgroup import Scope
-from aiosd.run.control import ControlSocket
-from aiosd.run.conversation import Conversation
-from aiosd.run.eventfile import EventFile
-from aiosd.run.output import Journal, Stream
-from aiosd.run.spec import ShimSpec, View, decode
-from aiosd.run.stopping import Stopping
-from aiosd.run.supervisor import Outputs
+from aiosd.run import sandbox, seccomp, shim, syscalls
+from aiosd.run.output import Journal
+from aiosd.run.program import Pipes
+from aiosd.run.spec import Descriptor, ShimSpec, View, decode
+from aiosd.run.supervisor import Program, Wakeup
 from aiosd.run.syscalls import Account
 
-_TIMES = 20
+_TIMES = 10
 """More than the interpreter wants to see before it rewrites."""
+
+_ALONE = 3
+"""Links of /proc/self/task with one thread: itself, its "." and the thread (proc_pid_task(5))."""
+
+_SECONDS = 30.0
+_LOOK_AGAIN = 0.001
+
+_SCRATCH = "/tmp"  # noqa: S108 - a file system of its own is there by then
+_TALK = """echo a line; echo '{"type": "processing", "payload": {"progress": {"percent": 1}}}' >&3"""
 
 
 def rehearse() -> None:
-    """Do it. Touches nothing outside this process."""
+    """Do it. Touches nothing outside this process, and leaves of it what it was. Raises TimeoutError."""
     with suppress(OSError):  # no filter for this machine: each run is told
         for route_only in (False, True):
             seccomp.program(os.uname().machine, confined=True, route_only=route_only)
-    for _ in range(_TIMES):
-        _rehearse_spec()
-        _rehearse_run()
+    wakeup = Wakeup()
+    try:
+        for _ in range(_TIMES):
+            _thread.start_new_thread(_rehearse, (wakeup,))
+            _wait_alone()
+    finally:
+        wakeup.close()
 
 
-def _rehearse_spec() -> None:
+def _wait_alone() -> None:
+    """Until this is the only thread again: a process is forked with one."""
+    end = time.monotonic() + _SECONDS
+    while os.stat("/proc/self/task").st_nlink > _ALONE:
+        if time.monotonic() > end:
+            raise TimeoutError("the rehearsal of a run does not end")
+        time.sleep(_LOOK_AGAIN)
+
+
+def _rehearse(wakeup: Wakeup) -> None:
+    with suppress(OSError):  # where namespaces may not be made: each run is told
+        syscalls.unshare(syscalls.CLONE_FILES)
+        try:
+            _run(decode(_spec().encode()), wakeup)
+        finally:
+            gc.collect()  # what closes descriptors does it here, where they are
+
+
+def _run(spec: ShimSpec, wakeup: Wakeup) -> None:
+    sandbox.enter_namespaces(spec)
+    os.chdir(_SCRATCH)
+    held = syscalls.permitted_capabilities()
+    syscalls.empty_bounding_set()
+    syscalls.set_capabilities(held, effective=held)
+    syscalls.set_no_new_privileges()
+    shim.build_walls(spec.view)
+    pipes = Pipes()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fds = [theirs.detach(), *(os.memfd_create("rehearsal") for _ in range(len(Descriptor) - 1))]
+    outputs = shim.open_outputs(spec, fds, pipes, Journal({"AIOS_RUN_ID": ""}, path="/"))
+    with ours:
+        ours.send(json.dumps({"type": "go", "id": 1, "arguments": {"a": [1]}, "attempt": 1}).encode())
+        program = Program(pipes.shim_socket, lambda attempt: pipes.execute(spec, attempt), None)
+        shim.supervise(spec, fds, program, outputs, wakeup)
+
+
+def _spec() -> ShimSpec:
+    """Of a run from which everything is taken that a view can take."""
     view = View(
         confined=True,
         read_only=True,
@@ -46,68 +97,25 @@ def _rehearse_spec() -> None:
         private_ipc=True,
         private_network=True,
         route_sockets_only=False,
-        hidden=(),
+        hidden=("/home", "/root"),
         home=None,
         home_writable=False,
         writable=(),
-        scratch="/",
-        scratch_max=None,
+        scratch=_SCRATCH,
+        scratch_max=1 << 20,
     )
-    spec = ShimSpec(
+    return ShimSpec(
         run="",
         task="",
         capability="",
         unit="-",
-        argv=(),
-        environment={},
+        argv=("/bin/sh", "-c", _TALK),
+        environment={"AIOS_ARGUMENTS": f"{_SCRATCH}/arguments"},
         account=Account(0, 0, ()),
         keep_capabilities=False,
         view=view,
         open_files=None,
-        log_max_bytes=1,
+        log_max_bytes=1 << 10,
         blobs_max_bytes=1,
-        grace_ms=0,
+        grace_ms=1000,
     )
-    decode(spec.encode())
-
-
-def _rehearse_run() -> None:
-    files = [os.memfd_create("rehearsal") for _ in range(5)]
-    pipes = [os.pipe(), os.pipe()]
-    control, daemon = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours, program = socket.socketpair()
-    journal = Journal({"AIOS_RUN_ID": ""}, path="/")
-    try:
-        streams = [
-            Stream(name, pipe[0], fd, 9, journal)
-            for name, pipe, fd in zip(("stdout", "stderr"), pipes, files[:2], strict=True)
-        ]
-        outputs = Outputs(streams[0], streams[1], EventFile(files[2]), BlobFile(files[3], 0, 1), Scope("-"))
-        listener = ControlSocket(control)
-        daemon.send(json.dumps({"type": "go", "id": 1, "arguments": {"a": [1]}, "attempt": 1}).encode())
-        received = listener.receive()
-        talk = Conversation(
-            ours, outputs.events, outputs.blobs, lambda: listener.tell({"type": "poke"}), lambda _: None
-        )
-        talk.begin({} if received is None else received[1])
-        program.sendall(b'{"type": "processing", "payload": {"progress": {"percent": 1}}}\n')
-        program.close()
-        talk.on_ready()
-        talk.step()
-        for stream, pipe in zip(streams, pipes, strict=True):
-            os.write(pipe[1], b"a line\n")
-            stream.drain()
-        outputs.scope.locate()
-        stopping = Stopping(outputs.scope)
-        stopping.act(0.0)
-        talk.finish()
-        ending = exitrecord.Ending(0, None, stopping.outcome, oom_kill=False, duration_usec=1)
-        exitrecord.write(files[4], "", ending, outputs)
-        listener.tell({"type": "exited"}, always=True)
-    finally:
-        for sock in (control, daemon, ours, program):
-            sock.close()
-        for fd in (*files, *(end for pipe in pipes for end in pipe)):
-            with suppress(OSError):
-                os.close(fd)
-        journal.close()

@@ -67,9 +67,7 @@ def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> No
     error = _enter(spec)
     os.umask(0o077)
     privilege.drop()
-    error = error or _build_walls(spec.view)
-    outputs = _outputs(spec, fds, pipes, journal)
-    control = ControlSocket(socket.socket(fileno=fds[Descriptor.CONTROL]))
+    error = error or build_walls(spec.view)
 
     def execute(attempt: int) -> int:
         os.closerange(PIPES_END, RESERVED)
@@ -79,8 +77,13 @@ def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> No
         privilege.settle()
         return pid
 
-    supervisor = Supervisor(spec, Program(pipes.shim_socket, execute, error), outputs, control, wakeup)
-    ending = supervisor.run()
+    supervise(spec, fds, Program(pipes.shim_socket, execute, error), open_outputs(spec, fds, pipes, journal), wakeup)
+
+
+def supervise(spec: ShimSpec, fds: Sequence[int], program: Program, outputs: Outputs, wakeup: Wakeup) -> None:
+    """From the closed gate to the exit record."""
+    control = ControlSocket(socket.socket(fileno=fds[Descriptor.CONTROL]))
+    ending = Supervisor(spec, program, outputs, control, wakeup).run()
     exitrecord.write(fds[Descriptor.EXIT], spec.run, ending, outputs)
     control.tell({"type": "exited"}, always=True)
 
@@ -100,8 +103,8 @@ def _enter(spec: ShimSpec) -> str | None:
     return None
 
 
-def _build_walls(view: View) -> str | None:
-    """After the privileges are gone: what is not to be had back, nor to be got from others."""
+def build_walls(view: View) -> str | None:
+    """What is not to be had back, nor to be got from others; the reason when it cannot be had. Needs no_new_privs."""
     try:
         if view.confined:
             landlock.confine()
@@ -116,7 +119,8 @@ def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
 
 
-def _outputs(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, journal: Journal) -> Outputs:
+def open_outputs(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, journal: Journal) -> Outputs:
+    """What the run writes to, in the files that came with it; artifacts are read below the working directory."""
     for fd in (pipes.stdout_read, pipes.stderr_read):
         os.set_blocking(fd, False)
     limit = spec.log_max_bytes

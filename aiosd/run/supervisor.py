@@ -80,6 +80,14 @@ class Wakeup:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
 
+    def close(self) -> None:
+        """Take no signals any more."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.close(self.fd)
+        os.close(self._write)
+
     def numbers(self) -> bytes:
         """The signals since the last call."""
         try:

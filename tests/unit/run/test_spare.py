@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.unit.run.shimrig import Rig
+
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @asynccontextmanager
@@ -111,3 +117,33 @@ def test_without_a_fork_server_a_run_is_refused(rig: Rig) -> None:
             await run(rig, forks)
 
     asyncio.run(scenario())
+
+
+HURRIED = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from aiosd.run import rehearsal
+rehearsal._SECONDS = -1.0
+from aiosd.run.forkserver import main
+main()
+"""
+
+
+def test_a_rehearsal_that_does_not_end_keeps_no_run_from_starting() -> None:
+    """The fork server begins anew without one, on the same socket, and says so."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        argv = [sys.executable, "-I", "-S", "-c", HURRIED, str(CHECKOUT), str(theirs.fileno())]
+        with subprocess.Popen(argv, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE, text=True) as server:
+            theirs.close()
+            ours.settimeout(30)
+            ours.send(b"1")
+            data, fds, _, _ = socket.recv_fds(ours, 4096, 2)
+            shown = Path(f"/proc/{json.loads(data)['pid']}/cmdline").read_bytes()
+            for fd in fds:
+                os.close(fd)
+            ours.close()
+            _, told = server.communicate(timeout=30)
+    assert shown.startswith(b"aios-shim")
+    assert told == "the rehearsal of a run does not end; shims will be larger and slower\n"
+    assert server.returncode == 0
