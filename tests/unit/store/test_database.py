@@ -111,9 +111,14 @@ def test_many_callers_share_a_commit(tmp_path: Path) -> None:
         async with Database.open(tmp_path / "tasks.db") as database:
             commits: list[Sequence[object]] = []
             database.on_commit(commits.append)
-            gate = threading.Event()
-            first = asyncio.ensure_future(database.write(lambda _: gate.wait(5)))
-            await asyncio.sleep(0)
+            begun, gate = threading.Event(), threading.Event()
+
+            def hold(_: Transaction) -> bool:
+                begun.set()
+                return gate.wait(30)
+
+            first = asyncio.ensure_future(database.write(hold))
+            await asyncio.to_thread(begun.wait, 30)
             rest = [asyncio.ensure_future(database.write(adding(f"t{number}"))) for number in range(100)]
             await asyncio.sleep(0)
             gate.set()
