@@ -64,9 +64,10 @@ def refuse_more(db: Executor, task: Task, most: int) -> None:
 
 def prepared(task: Task, consent: Consent, waits: Waits) -> Task:
     """The task as it is to be stored: waiting for what is missing, or as it was. Pure."""
-    creator: JsonObject = {**task.creator, **spared(consent)}
+    told = spared(consent)
+    creator: JsonObject = {**task.creator, **told}
     if not (consent.deferred or consent.needs_approval):
-        return replace(task, creator=creator)
+        return replace(task, creator=creator) if told else task
     phase = Phase.WAITING_AUTH if consent.deferred else Phase.WAITING_APPROVAL
     request = _polkit_request(consent, task.created_at + waits.authentication) if consent.deferred else None
     return replace(task, creator=creator, status=Status.AUTH_REQUIRED, phase=phase, auth_request=request)

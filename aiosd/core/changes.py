@@ -6,7 +6,6 @@ Nothing here decides *whether*; that is `model.machine` (legal at all) and the c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock, timeline
@@ -68,7 +67,7 @@ def record_new(
     `schema`: of the arguments; what it calls a secret is not shown in the audit.
     """
     sequence = tasks.insert(transaction, task)
-    stored = replace(task, sequence=sequence)
+    stored = task.having({"sequence": sequence})
     journal.append_history(
         transaction, sequence, state=task.status, phase=task.phase, time=task.created_at, reason=None, metadata=None
     )
@@ -136,7 +135,7 @@ def _changed(transaction: Transaction, task: Task, columns: JsonObject) -> Task:
     values = dict(columns)
     if "priority" in values:
         values["priority"] = Priority(values["priority"])  # type: ignore[arg-type]  # its column is a number
-    return replace(task, **values)  # type: ignore[arg-type]  # `tasks.update` has checked the names
+    return task.having(values)
 
 
 def _announce(

@@ -79,6 +79,13 @@ class Event:
         """The event's id on the wire."""
         return event_id(self.sequence)
 
+    def placed(self, sequence: int) -> Event:
+        """It with its place in the log."""
+        return Event(
+            sequence, self.task_id, self.session_id, self.uid, self.source, self.type, self.kind, self.time,
+            self.payload, self.change, self.worker_id,
+        )  # fmt: skip
+
     def data(self) -> dict[str, JsonValue]:
         """Seed 000's `data`: the task's id and the payload, the payload's keys winning."""
         head: dict[str, JsonValue] = {} if self.task_id is None else {"task_id": self.task_id}

@@ -141,6 +141,8 @@ def parse_object(text: str | bytes, *, limit: int = MAX_TEXT_BYTES) -> JsonObjec
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
+_CANONICAL = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, sort_keys=True)
+
 
 class Settled(dict[str, "JsonValue"]):
     """An object that nobody changes any more: its text is made once, however often it is sent."""
@@ -165,4 +167,4 @@ def dump(value: JsonValue) -> str:
 
 def canonical(value: JsonValue) -> str:
     """Value to the one text both sides of a hash agree on: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    return _CANONICAL.encode(value)

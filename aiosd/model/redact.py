@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ _MAX_DEPTH = 16
 """How deep a schema is followed; what is below is kept out altogether when its schema says so above."""
 
 
+@lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether a value of that name is usually a secret."""
     words = [word.lower() for word in _WORD.findall(name)]
@@ -38,13 +40,13 @@ def is_secret_name(name: str) -> bool:
 
 def redacted(value: JsonObject, schema: JsonObject | None = None) -> dict[str, JsonValue]:
     """`value` with `[redacted]` in the place of every secret. `schema`: of the object, when there is one."""
-    return _object(value, (schema or {},), schema or {}, 0)
+    return _object(value, (schema,) if schema else (), schema or {}, 0)
 
 
 def _object(value: JsonObject, schemas: tuple[JsonObject, ...], root: JsonObject, depth: int) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {}
     for name, item in value.items():
-        below = tuple(found for schema in schemas for found in _properties(schema, name, root))
+        below = tuple(found for schema in schemas for found in _properties(schema, name, root)) if schemas else ()
         secret = is_secret_name(name) or any(_is_secret(schema) for schema in below)
         result[name] = REDACTED if secret else _value(item, below, root, depth + 1)
     return result
@@ -53,14 +55,14 @@ def _object(value: JsonObject, schemas: tuple[JsonObject, ...], root: JsonObject
 def _value(value: JsonValue, schemas: tuple[JsonObject, ...], root: JsonObject, depth: int) -> JsonValue:
     if depth > _MAX_DEPTH:
         return REDACTED
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, Mapping):
         return _object(value, schemas, root, depth)
-    if isinstance(value, list):
-        items = tuple(found for schema in schemas for found in _expand(schema.get("items"), root, 0))
-        if any(_is_secret(schema) for schema in items):
-            return REDACTED
-        return [_value(item, items, root, depth + 1) for item in value]
-    return value
+    items = tuple(found for schema in schemas for found in _expand(schema.get("items"), root, 0))
+    if any(_is_secret(schema) for schema in items):
+        return REDACTED
+    return [_value(item, items, root, depth + 1) for item in value]
 
 
 def _is_secret(schema: JsonObject) -> bool:

@@ -6,7 +6,8 @@ listeners, who get it after the commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import sqlite3
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
@@ -65,19 +66,20 @@ def append_event(transaction: Transaction, event: Event) -> Event:
     """Give the event its place in the log, queue it for webhooks that want it, and announce it after the commit."""
     stored = jsontext.dump(event.payload)
     change = event.change
-    # Most tasks have no webhook: that is found out with the same statement.
-    ((sequence, has_webhooks),) = transaction.execute(
+    cursor = transaction.execute(
         "INSERT INTO events (task_id, session_id, uid, source, type, kind, time, payload, old_status, new_status,"
-        " phase, worker_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " RETURNING seq, EXISTS (SELECT 1 FROM webhooks WHERE webhooks.task_id = events.task_id)",
+        " phase, worker_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.task_id, event.session_id, event.uid, event.source, event.type, event.kind, event.time, stored,
             change.old if change else None, change.new if change else None, change.phase if change else None,
             event.worker_id,
         ),
     )  # fmt: skip
-    placed = replace(event, sequence=sequence)
-    if has_webhooks:
+    if cursor.lastrowid is None:
+        raise sqlite3.DatabaseError("the new event has no row id")
+    placed = event.placed(cursor.lastrowid)
+    # Most tasks have no webhook, and that costs one look at an index.
+    if transaction.execute("SELECT 1 FROM webhooks WHERE task_id = ? LIMIT 1", (event.task_id,)).fetchone():
         _queue(transaction, placed)
     transaction.emit(placed)
     return placed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
@@ -44,17 +45,22 @@ def insert(db: Executor, run: Run) -> None:
 
 def update(db: Executor, run_id: str, changes: Mapping[str, object]) -> None:
     """Set columns of one run. Raises KeyError for a name that is no column."""
-    unknown = set(changes) - set(_COLUMNS)
-    if unknown:
-        raise KeyError(sorted(unknown)[0])
     values: list[Value] = []
     for name, value in changes.items():
         if name in _JSON and value is not None:
             values.append(jsontext.dump(value))  # type: ignore[arg-type]  # these columns hold JSON objects
         else:
             values.append(value)  # type: ignore[arg-type]
-    sets = ", ".join(f"{name} = ?" for name in changes)
-    db.execute(f"UPDATE runs SET {sets} WHERE id = ?", [*values, run_id])  # noqa: S608
+    db.execute(_update(tuple(changes)), [*values, run_id])
+
+
+@cache
+def _update(names: tuple[str, ...]) -> str:
+    """The statement that sets these columns."""
+    unknown = set(names) - set(_COLUMNS)
+    if unknown:
+        raise KeyError(sorted(unknown)[0])
+    return f"UPDATE runs SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608
 
 
 def get(db: Executor, run_id: str) -> Run | None:

@@ -6,11 +6,18 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.model import jsontext
 from aiosd.model.status import Level, Phase, Priority, Status
-from aiosd.model.task import Task
+from aiosd.model.task import FIELDS, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiosd.model.jsontext import JsonObject
 
 Value: TypeAlias = str | int | float | bytes | None
 
@@ -37,7 +44,35 @@ _LISTS = ("constraints", "shared_context", "requires")
 _FLAGS = ("handoff", "held")
 _WORDS = ("level", "status", "phase", "priority")
 _COLUMNS = (*_PLAIN, *_JSON, *_LISTS, *_FLAGS, *_WORDS)
-_SELECT = f"SELECT seq, {', '.join(_COLUMNS)} FROM tasks"  # noqa: S608  the names are this module's own
+_IN_ORDER = ", ".join("seq" if name == "sequence" else name for name in FIELDS)
+_SELECT = f"SELECT {_IN_ORDER} FROM tasks"  # noqa: S608  the names are this module's own
+_INSERT = f"INSERT INTO tasks ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_TO_BE_STORED = attrgetter(*_COLUMNS)
+
+
+def _object(text: Value) -> JsonObject | None:
+    # Our own text, checked when it came in: the plain decoder is many times as fast as the careful one.
+    return None if text is None else {} if text == "{}" else json.loads(str(text))
+
+
+def _list(text: Value) -> tuple[str, ...]:
+    return () if text is None else tuple(json.loads(str(text)))
+
+
+_READING: tuple[tuple[int, Callable[..., object]], ...] = tuple(
+    (FIELDS.index(name), read)
+    for names, read in (
+        (_JSON, _object),
+        (_LISTS, _list),
+        (_FLAGS, bool),
+        (("level",), Level),
+        (("priority",), Priority),
+        (("status",), Status),
+        (("phase",), Phase),
+    )
+    for name in names
+)
+"""What becomes of columns that do not hold the field's value as it is, by the field's place."""
 MAX_ROWS = 100
 
 
@@ -66,39 +101,25 @@ class Page:
 
 
 def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
-    values = dict(zip(("seq", *_COLUMNS), row, strict=True))
-    sequence = values.pop("seq")
-    for name in _JSON:
-        # Our own text, checked when it came in: the plain decoder is many times as fast as the careful one.
-        text = values[name]
-        values[name] = None if text is None else json.loads(text)
-    for name in _LISTS:
-        values[name] = () if values[name] is None else tuple(json.loads(values[name]))
-    for name in _FLAGS:
-        values[name] = bool(values[name])
-    values["level"] = Level(values["level"])
-    values["priority"] = Priority(values["priority"])
-    values["status"] = Status(values["status"])
-    values["phase"] = Phase(values["phase"])
-    return Task(sequence=sequence, **values)
+    values: list[object] = list(row)
+    for place, read in _READING:
+        values[place] = read(row[place])
+    return Task(*values)  # type: ignore[arg-type]  # the table's column types are STRICT and the dataclass's own
 
 
 def _to_value(value: object) -> Value:
+    if value is None or isinstance(value, (str, int, float, bytes)):
+        return value
     if isinstance(value, Mapping):
         return jsontext.dump(value)
     if isinstance(value, tuple):
         return jsontext.dump(list(value)) if value else None
-    if value is None or isinstance(value, (str, int, float, bytes)):
-        return value
     raise TypeError(f"no column holds a {type(value).__name__}")
 
 
 def insert(db: Executor, task: Task) -> int:
     """Store a new task; returns its sequence number."""
-    names = ", ".join(_COLUMNS)
-    marks = ", ".join("?" * len(_COLUMNS))
-    values = [_to_value(getattr(task, name)) for name in _COLUMNS]
-    cursor = db.execute(f"INSERT INTO tasks ({names}) VALUES ({marks})", values)  # noqa: S608
+    cursor = db.execute(_INSERT, [_to_value(value) for value in _TO_BE_STORED(task)])
     if cursor.lastrowid is None:
         raise sqlite3.DatabaseError("the new task has no row id")
     return cursor.lastrowid
@@ -106,14 +127,16 @@ def insert(db: Executor, task: Task) -> int:
 
 def update(db: Executor, task_id: str, changes: Mapping[str, object]) -> None:
     """Set columns of one task. Raises KeyError for a name that is no column."""
-    unknown = set(changes) - set(_COLUMNS)
+    db.execute(_update(tuple(changes)), [*(_to_value(value) for value in changes.values()), task_id])
+
+
+@cache
+def _update(names: tuple[str, ...]) -> str:
+    """The statement that sets these; there are as many as this program has ways to change a task."""
+    unknown = set(names) - set(_COLUMNS)
     if unknown:
         raise KeyError(sorted(unknown)[0])
-    sets = ", ".join(f"{name} = ?" for name in changes)
-    db.execute(
-        f"UPDATE tasks SET {sets} WHERE id = ?",  # noqa: S608
-        [*(_to_value(value) for value in changes.values()), task_id],
-    )
+    return f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608
 
 
 def get(db: Executor, task_id: str) -> Task | None:
