@@ -66,6 +66,7 @@ def _arrange_devices() -> None:
     kept = [(f"/dev/{name}", syscalls.clone_tree(f"/dev/{name}")) for name in _HARMLESS_DEVICES]
     syscalls.mount("tmpfs", "/dev", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, "mode=0755,size=64k")
     for path, fd in kept:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
         _attach(fd, path)
     for name, target in _DEVICE_LINKS.items():
         os.symlink(target, f"/dev/{name}")
@@ -76,7 +77,15 @@ def _arrange_devices() -> None:
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:
-    return [path for path in paths if os.path.lexists(path) and not os.path.islink(path)]
+    return [path for path in paths if _is_there(path)]
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is something at `path`, and no symbolic link."""
+    try:
+        return not stat.S_ISLNK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _cover(path: str, options: str) -> None:

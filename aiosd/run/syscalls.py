@@ -148,9 +148,12 @@ def open_strictly(path: str, flags: int, resolve: int, directory: int = AT_FDCWD
     return int(_check(fd, f"open {path}"))
 
 
+_PRCTL = _LIBC.prctl
+_PRCTL.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
+
+
 def _prctl(option: int, first: int, what: str, second: int = 0) -> None:
-    arguments = [ctypes.c_ulong(value) for value in (first, second, 0, 0)]
-    _check(_LIBC.prctl(ctypes.c_int(option), *arguments), what)
+    _check(_PRCTL(option, first, second, 0, 0), what)
 
 
 def set_no_new_privileges() -> None:
@@ -171,7 +174,7 @@ def become_subreaper() -> None:
 def set_name(name: str) -> None:
     """The name in ps(1): at most 15 bytes."""
     buffer = ctypes.create_string_buffer(name.encode()[:15])
-    _check(_LIBC.prctl(ctypes.c_int(_PR_SET_NAME), buffer, 0, 0, 0), "set name")
+    _prctl(_PR_SET_NAME, ctypes.addressof(buffer), "set name")
 
 
 @functools.cache

@@ -210,7 +210,8 @@ def _nspawn(name: str, root: Path, bind: Mapping[Path, str], bus: Bus, *, host_n
         *(
             "--register=no",
             "--keep-unit",
-            "--console=passive",
+            # into the log: a terminal that nobody reads stops PID 1 when it has said enough, at some hundredth re-exec
+            "--console=read-only",
             "--resolv-conf=off",
             "--timezone=off",
             "--notify-ready=yes",
