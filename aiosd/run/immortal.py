@@ -16,14 +16,15 @@ from array import array
 from types import CodeType
 
 _IMMORTAL = 0xFFFFFFFF
-"""The low half of ob_refcnt in 3.12 and 3.13, where this very value stops the count; from 0xC0000000 up in 3.14."""
+"""The low half of ob_refcnt that stops the count: this very value (Include/object.h, `Py_INCREF`)."""
 
 _NOT_COUNTED = 1 << 31
 """From here up an object is immortal (`_Py_IsImmortal`)."""
 
 _SEEN = 1 << 30
 
-_KNOWN = ((3, 12), (3, 13), (3, 14))
+_KNOWN = ((3, 12), (3, 13))
+"""Tried. The header of an object is another one in 3.14."""
 
 
 def _count(address: int) -> ctypes.c_uint32:
