@@ -1,4 +1,4 @@
-"""Objects that are not counted: on interpreters that have it (PEP 683: from 3.12, and as it was tried), and nothing at all on the others."""
+"""Objects that are not counted, on the interpreters on which it was tried; nothing at all on the others (PEP 683)."""
 
 from __future__ import annotations
 
