@@ -13,7 +13,6 @@ import struct
 from typing import TYPE_CHECKING
 
 from aiosd.model.audit import MESSAGE_IDS, SENTENCES, AuditEntry
-from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ class Journal:
         """One entry; whether journald has it."""
         if self.lost:
             fields = {**fields, "AIOS_ENTRIES_LOST": str(self.lost)}
-        data = b"".join(_encoded(name, value) for name, value in fields.items())
+        data = _encoded(fields)
         for _ in range(2):
             try:
                 self._connected().send(data)
@@ -74,11 +73,24 @@ class Journal:
             self._socket = None
 
 
-def _encoded(name: str, value: str) -> bytes:
+def _encoded(fields: Mapping[str, str]) -> bytes:
+    lines = [f"{name}={value}\n" for name, value in fields.items() if "\n" not in value]
+    data = "".join(lines).encode("utf-8", "replace")
+    if len(lines) < len(fields):
+        data += b"".join(_in_lines(name, value) for name, value in fields.items() if "\n" in value)
+    return data
+
+
+def _in_lines(name: str, value: str) -> bytes:
     data = value.encode("utf-8", "replace")
-    if b"\n" not in data:
-        return name.encode() + b"=" + data + b"\n"
     return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
+
+
+def _beginning(text: str) -> str:
+    """As much of it as may be DETAILS_MAX bytes."""
+    if len(text) * 4 <= DETAILS_MAX:
+        return text
+    return text.encode()[:DETAILS_MAX].decode("utf-8", "ignore")
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, str]:
@@ -91,7 +103,7 @@ def entry_fields(entry: AuditEntry) -> dict[str, str]:
         "AIOS_AUDIT_SEQ": str(entry.seq),
         "AIOS_AUDIT_KIND": entry.kind,
         "AIOS_AUDIT_HASH": entry.hash,
-        "AIOS_AUDIT_DETAILS": dump(entry.details).encode()[:DETAILS_MAX].decode("utf-8", "ignore"),
+        "AIOS_AUDIT_DETAILS": _beginning(entry.text),
         "AIOS_ACTOR": entry.actor,
     }
     if entry.kind in MESSAGE_IDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aiosd.core.outcome import Ending
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject, JsonValue
-    from aiosd.run.records import ExitRecord
+    from aiosd.run.records import ExitRecord, Usage
+
+_USAGE = ("duration_usec", "cpu_usec", "memory_peak", "io_read_bytes", "io_write_bytes", "tasks_peak")
+_ALL_OF_IT = attrgetter(*_USAGE)
 
 EXCERPT = 4096
 """Bytes of new output that a `task.log` event shows at most; the log itself has all."""
@@ -29,11 +32,15 @@ def ending_of(record: ExitRecord, *, timed_out: bool, silent_for: float | None =
     )  # fmt: skip
 
 
+def _usage(usage: Usage) -> dict[str, JsonValue]:
+    return dict(zip(_USAGE, _ALL_OF_IT(usage), strict=True))
+
+
 def record_view(record: ExitRecord) -> dict[str, JsonValue]:
     """The exit record as it is stored and shown."""
     view: dict[str, JsonValue] = {
         "exit_status": record.exit_status, "signal": record.signal, "oom_kill": record.oom_kill,
-        "stopped_by": record.stopped_by, "ended_at": record.ended_at, "usage": dict(asdict(record.usage)),
+        "stopped_by": record.stopped_by, "ended_at": record.ended_at, "usage": _usage(record.usage),
         "stdout_bytes": record.stdout_bytes, "stderr_bytes": record.stderr_bytes,
         "stdout_dropped": record.stdout_dropped, "stderr_dropped": record.stderr_dropped,
     }  # fmt: skip

@@ -169,7 +169,7 @@ class Supervision:
         except LauncherError as error:
             await self._launch_failed(watch, error)
             return
-        async with held(started.control, started.pidfd) as control:
+        with held(started.control, started.pidfd) as control:
             placed: JsonObject = {
                 "unit": started.unit, "control_group": started.control_group, "pid": started.pid,
                 "limits": started.limits,
@@ -213,7 +213,7 @@ class Supervision:
         await self._lost(watch, reason, message)
 
     async def _resume(self, watch: Watch, run: Run, task: Task, attached: AttachedRun) -> None:
-        async with held(attached.control, attached.pidfd) as control:
+        with held(attached.control, attached.pidfd) as control:
             await self._intake.recall(watch, run)
             watch.connect(control)
             if run.state is RunState.STARTING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from aiosd.run.client import ControlChannel
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject
@@ -163,8 +163,8 @@ class Watch:
             future.set_result(payload)
 
 
-@asynccontextmanager
-async def held(control: socket.socket, pidfd: int) -> AsyncIterator[ControlChannel]:
+@contextmanager
+def held(control: socket.socket, pidfd: int) -> Iterator[ControlChannel]:
     """Own the two descriptors of a live run for as long as it is followed."""
     channel = ControlChannel(control)
     try:

@@ -39,11 +39,7 @@ class Prefix(StrEnum):
 
 def encode(number: int, length: int) -> str:
     """`number` in Crockford's base 32, lower case, `length` digits."""
-    digits = []
-    for _ in range(length):
-        number, digit = divmod(number, 32)
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))
+    return "".join([_ALPHABET[number >> place & 31] for place in range(5 * (length - 1), -1, -5)])
 
 
 def new_id(prefix: Prefix, *, now_ms: int | None = None) -> str:

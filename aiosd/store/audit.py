@@ -68,12 +68,12 @@ def append_audit(
     row = transaction.execute("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     previous = GENESIS if row is None else bytes(row[0])
     record = audit_record(time=time, uid=uid, actor=actor, kind=kind, task_id=task_id, details=shown)
-    digest = chained(previous, record)
+    digest, text = chained(previous, record), jsontext.dump(shown)
     cursor = transaction.execute(
         "INSERT INTO audit (time, uid, actor, kind, task_id, details, previous, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (time, uid, actor, kind, task_id, jsontext.dump(shown), previous, digest),
+        (time, uid, actor, kind, task_id, text, previous, digest),
     )
-    transaction.emit(AuditEntry(cursor.lastrowid or 0, time, uid, actor, kind, task_id, shown, digest.hex()))
+    transaction.emit(AuditEntry(cursor.lastrowid or 0, time, uid, actor, kind, task_id, shown, digest.hex(), text))
 
 
 def audit_record(

@@ -104,7 +104,7 @@ def _from_row(row: sqlite3.Row | tuple[Value, ...]) -> Task:
     values: list[object] = list(row)
     for place, read in _READING:
         values[place] = read(row[place])
-    return Task(*values)  # type: ignore[arg-type]  # the table's column types are STRICT and the dataclass's own
+    return Task.of(values)
 
 
 def _to_value(value: object) -> Value:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.journal import DETAILS_MAX, AuditJournal, Journal, entry_fields
 from aiosd.model.audit import MESSAGE_IDS, AuditEntry, AuditKind
+from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def entry(kind: str = AuditKind.TASK_CREATED, **details: str) -> AuditEntry:
     shown: JsonObject = {**details}
-    return AuditEntry(7, 1_780_000_000_000_000, 1000, "uid:1000", kind, "task-1", shown, "ab" * 32)
+    return AuditEntry(7, 1_780_000_000_000_000, 1000, "uid:1000", kind, "task-1", shown, "ab" * 32, dump(shown))
 
 
 def journald(path: Path) -> socket.socket:
