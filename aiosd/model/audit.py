@@ -102,7 +102,7 @@ SENTENCES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A committed record. Times in microseconds since the epoch; `hash` in hexadecimal; `text`: the details as stored."""
+    """A committed record. Times in microseconds since the epoch; `hash`: hexadecimal; `text`: the details as stored."""
 
     seq: int
     time: int
