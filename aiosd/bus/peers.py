@@ -105,6 +105,8 @@ class Peers:
 
     async def uid(self, peer: Peer) -> int:
         """The user behind a peer, from the bus. Raises BusCallError: it has left, or the bus did not say."""
+        if peer.uid is not None and peer.uid.done():
+            return peer.uid.result()
         if peer.uid is None:
             peer.uid = asyncio.create_task(self._ask_uid(peer))
             peer.uid.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -144,14 +144,17 @@ class Creation:
         )
 
     def _check_request(self, capability: Capability, request: wire.TaskCreate) -> None:
+        together = len("[,]")
         for name, value in (("arguments", request.arguments), ("metadata", request.metadata)):
             try:
                 jsontext.check_value(value)
             except jsontext.JsonTextError as error:
                 raise AiosError(ErrorKind.INVALID_PARAMS, str(error), field=name) from None
-            if len(jsontext.dump(value).encode()) > MAX_DOCUMENT_BYTES:
+            size = len(jsontext.dump(value).encode())
+            if size > MAX_DOCUMENT_BYTES:
                 raise AiosError(ErrorKind.INVALID_PARAMS, f"longer than {MAX_DOCUMENT_BYTES} bytes", field=name)
-        if len(jsontext.dump([request.arguments, request.metadata]).encode()) > MAX_TOGETHER_BYTES:
+            together += size
+        if together > MAX_TOGETHER_BYTES:
             raise AiosError(
                 ErrorKind.INVALID_PARAMS, f"longer than {MAX_TOGETHER_BYTES} bytes together with arguments",
                 field="metadata",

@@ -60,7 +60,6 @@ _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float, strict=True
 )
 
-
 _NOT_STRUCTURE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[\]{}]+)+', re.DOTALL)
 """All but the brackets outside strings; no character is looked at twice."""
 
@@ -162,6 +161,8 @@ class Settled(dict[str, "JsonValue"]):
 
 def dump(value: JsonValue) -> str:
     """Value to compact text, characters as they are."""
+    if type(value) is dict and not value:  # half of all that is stored
+        return "{}"
     return value.text if isinstance(value, Settled) else _ENCODER.encode(value)
 
 

@@ -179,7 +179,10 @@ class PacketSocket:
         async with self._sending:
             while True:
                 try:
-                    socket.send_fds(self._socket, [data], list(fds), _SEND)
+                    if fds:
+                        socket.send_fds(self._socket, [data], list(fds), _SEND)
+                    else:
+                        self._socket.send(data, _SEND)
                 except BlockingIOError:
                     await self._until_writable()
                 except OSError as error:
