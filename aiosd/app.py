@@ -33,6 +33,7 @@ from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_trail import AuditTrail
 from aiosd.core.events import EventHub
+from aiosd.core.operations import OPERATIONS
 from aiosd.core.policies import PolicyStore
 from aiosd.core.registry import Registry
 from aiosd.core.settings import Settings
@@ -135,12 +136,16 @@ class Daemon:
             rpc.open()
             self._manager.ready(self._status())
             await early
+            await asyncio.to_thread(OPERATIONS["task.get"].model.load)  # the first call of any kind needs that module
             await self._settle()
 
     async def _settle(self) -> None:
         """What nobody waits for, once those that have waited are served."""
         await asyncio.sleep(CALM)
         sys.setswitchinterval(SWITCH)
+        for operation in OPERATIONS.values():
+            if not operation.model.is_loaded:
+                await asyncio.to_thread(operation.model.load)
         await asyncio.to_thread(schema.warm_up)
         # What is there now stays for ever: the collector need not look at it again.
         gc.collect()

@@ -6,9 +6,10 @@ Both doors and the CLI answer from here, so an error is the same wherever it is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue

@@ -15,13 +15,14 @@ import os
 import re
 import stat
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.manifest.lines import key_lines, line_of
 from aiosd.manifest.problem import Problem, Severity
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level
 
 if TYPE_CHECKING:

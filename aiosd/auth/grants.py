@@ -7,12 +7,13 @@ has to be asked. It is never made for levels high and critical (design: permissi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.grant import Grant, Scope
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import itertools
 import logging
 import os
 import unicodedata
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from aiosd.auth.caller import BusSubject, ProcessSubject
 from aiosd.auth.decision import Decision
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,6 @@ administrator's `auto_grant`, then the person's own grants. What is critical nee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiosd.auth.decision import Decision
 from aiosd.auth.grants import HIGHEST, MICROSECONDS
 from aiosd.auth.policy import RUN_ACTIONS
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.auth.caller import BusSubject, Caller
@@ -26,6 +25,7 @@ from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, 
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 from aiosd.model.subscription import granted
 
 if TYPE_CHECKING:

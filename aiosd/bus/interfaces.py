@@ -7,13 +7,14 @@ reference (docs/dbus.md) is made from it, comments included.
 from __future__ import annotations
 
 import sysconfig
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from aiosd.core.operations import APPROVAL, MANAGER, SESSION, TASK, WORKER
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.bus.values import Option, read_options, text_argument, text_of
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

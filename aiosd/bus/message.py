@@ -5,8 +5,10 @@ Import these from `aiosd.bus.connection`, together with the connection that take
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,9 +11,10 @@ free text of its user, so its path has the user and the id escaped. Pure.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonValue

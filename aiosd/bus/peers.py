@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import DBUS, DBUS_PATH, Call
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

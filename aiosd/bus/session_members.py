@@ -18,8 +18,8 @@ from aiosd.bus.values import (
     time_of,
 )
 from aiosd.core.operations import MANAGER, SESSION
+from aiosd.model.bounds import MAX_CONTENT
 from aiosd.model.jsontext import dump
-from aiosd.model.wire_sessions import MAX_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,6 @@ task's end.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import Variant
@@ -17,6 +16,7 @@ from aiosd.bus.paths import MANAGER_PATH, approval_path, task_path
 from aiosd.core.operations import APPROVAL, MANAGER, TASK
 from aiosd.model.event import Kind
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 from aiosd.model.status import Status
 
 if TYPE_CHECKING:

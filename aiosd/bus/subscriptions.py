@@ -6,10 +6,11 @@ events that are committed between the core's answer and the entry here are recor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 from aiosd.model.recording import Recordings
 
 if TYPE_CHECKING:

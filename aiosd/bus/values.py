@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from aiosd.bus.connection import Variant, plain
 from aiosd.core.clock import parse_rfc3339
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import MAX_TEXT_BYTES, JsonTextError, parse_object
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.bus.message import BusValue

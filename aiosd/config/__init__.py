@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.config.files import DIRECTORIES, Assignment, ConfigWarning, assignments, chosen_files, read
 from aiosd.config.settings import Config, Section, Setting, settings
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

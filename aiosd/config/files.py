@@ -6,9 +6,10 @@ whatever their directory; of equal names the strongest directory's counts. Empty
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

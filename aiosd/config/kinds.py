@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

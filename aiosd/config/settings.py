@@ -6,11 +6,12 @@ only tighten says so here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.config.kinds import AlwaysYes, Boolean, Consent, Kind, OrNone, Percent, Share, Size, Span, Whole
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

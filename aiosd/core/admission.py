@@ -7,10 +7,11 @@ time or for another task holds nobody back; a full machine holds back everybody.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiosd.model.later import dataclass
 from aiosd.model.status import Status
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ All functions run in the writer thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.auth.approvals import connection_of, request_hash
@@ -19,6 +19,7 @@ from aiosd.model.approval import RUN, Approval, ApprovalAction, ApprovalStatus
 from aiosd.model.audit import AuditKind
 from aiosd.model.event import Kind, Source
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level, Phase, Reason, Status
 from aiosd.store import approvals, candidates, tasks
 

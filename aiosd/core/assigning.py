@@ -8,10 +8,11 @@ so that who can do more stays free for what only they can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.status import Reason
 from aiosd.model.worker import Serves, WorkerStatus
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,7 +17,8 @@ from urllib.parse import urlsplit
 from aiosd.core import clock
 from aiosd.core.progress import clean_text
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.model.wire import MAX_MILLISECONDS
+from aiosd.model.bounds import MAX_MILLISECONDS
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.auth.decision import Authority, Decision
@@ -12,6 +11,7 @@ from aiosd.auth.policy import Access, Action, required_action
 from aiosd.core.fair import Fair
 from aiosd.core.prompts import Prompts
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 from aiosd.store import runs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ stores the task, what was used and what was consented to; a grant that is gone b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aiosd.auth.decision import Decision
@@ -20,6 +20,7 @@ from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.audit import AuditKind
 from aiosd.model.grant import Grant, Scope
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level
 from aiosd.store import grants
 from aiosd.store.audit import append_audit

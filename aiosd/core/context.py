@@ -11,11 +11,12 @@ import base64
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.core.links import HANDOFF, SUMMARY
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 from aiosd.run.versions import SHIM
 from aiosd.store import artifacts, sessions, tasks
 

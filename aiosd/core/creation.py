@@ -6,7 +6,7 @@ so with everything as it is at that moment, the queue has room and the dependenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.auth.approvals import connection_of
@@ -21,6 +21,7 @@ from aiosd.manifest import argv, schema
 from aiosd.model import jsontext
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.later import dataclass
 from aiosd.model.status import Phase, Priority, Status
 from aiosd.model.task import Task
 from aiosd.store import dependencies, tasks

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import assigning, assignments, clock, worker_views
@@ -21,6 +21,7 @@ from aiosd.core.assigning import Found, Offer
 from aiosd.core.durable import write_durably
 from aiosd.model import jsontext
 from aiosd.model.event import Source
+from aiosd.model.later import dataclass
 from aiosd.model.status import Reason
 from aiosd.model.worker import WorkerStatus
 from aiosd.store import workers

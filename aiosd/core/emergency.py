@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, clock, run_states, stops
 from aiosd.core.durable import write_durably
 from aiosd.core.outcome import Verdict
 from aiosd.model.audit import AuditKind
+from aiosd.model.later import dataclass
 from aiosd.model.status import Reason, Status
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from aiosd.store import approvals, grants, tasks

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

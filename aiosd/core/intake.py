@@ -94,6 +94,7 @@ class Intake:
             return False
         await self._apply(watch, events, end)
         watch.offset = end
+        watch.begun = watch.begun or any(event.type is not RunEventType.PROTOCOL_ERROR for event in events)
         watch.spoken = watch.spoken or any(event.type not in _SHIMS for event in events)
         for event in events:
             if event.type in _ANSWERS:

@@ -10,8 +10,6 @@ import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from pydantic import ValidationError
-
 from aiosd.core.operations import OPERATIONS, Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import dump
@@ -34,27 +32,6 @@ class Handlers(Protocol):
     def handlers(self) -> Mapping[str, Callable[..., Awaitable[Reply]]]:
         """By operation name."""
         ...
-
-
-def field_of(location: Sequence[int | str]) -> str:
-    """A pydantic location as people write it: `options.retry.max_attempts`, `depends_on[3]`."""
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part not in _UNION_TAGS:
-            text += f".{part}" if text else part
-    return text
-
-
-_UNION_TAGS = frozenset({"int", "str", "constrained-int", "constrained-str"})
-
-
-def refusal(error: ValidationError) -> AiosError:
-    """The first thing wrong with the parameters, named by its field; the value itself is not repeated."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    message = first["msg"]
-    return AiosError(ErrorKind.INVALID_PARAMS, message[0].lower() + message[1:], field=field_of(first["loc"]))
 
 
 def _secret(given: dict[str, JsonValue], name: str) -> SecretText:
@@ -144,10 +121,9 @@ class Manager:
         if operation.secret is not None and given.get(operation.secret) is not None:
             secret = _secret(given, operation.secret)
         with secret or nullcontext():
-            try:
-                parsed = operation.params.model_validate(given)
-            except ValidationError as error:
-                raise refusal(error) from None
+            if not operation.model.is_loaded:
+                await asyncio.to_thread(operation.model.load)
+            parsed = operation.model.parse(given)
             if operation.secret is None:
                 return await self._handlers[operation.name](caller, parsed)
             return await self._handlers[operation.name](caller, parsed, secret)

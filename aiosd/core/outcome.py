@@ -6,10 +6,10 @@ what the program itself said, and its exit status only where nothing else was sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.errors import ErrorKind
+from aiosd.model.later import dataclass
 from aiosd.model.status import RETRYABLE, Reason, Status
 
 if TYPE_CHECKING:

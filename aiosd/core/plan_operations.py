@@ -19,12 +19,10 @@ from aiosd.core.creation import Draft
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model import tree
-from aiosd.model import wire_sessions as wire
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.status import Level, Phase, Priority, Status
 from aiosd.model.task import Task
-from aiosd.model.wire import TaskCreate
 from aiosd.store import plans as stored
 from aiosd.store import sessions as session_rows
 from aiosd.store import tasks
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from aiosd.core.creation import Creation
     from aiosd.core.holding import Holding
     from aiosd.core.registry import Registry
+    from aiosd.model import wire_sessions as wire
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.session import Session
     from aiosd.store.database import Database, Transaction
@@ -113,7 +112,7 @@ class PlanOperations:
     async def create(self, caller: Caller, params: wire.PlanCreate) -> Reply:
         """A session's plan with its first tasks, all or none."""
         session = await self._session(caller, Access.CONTROL, params.session_id)
-        diff = wire.PlanDiff(create_tasks=params.tasks)
+        diff = params.as_diff()
         await self._database.read(lambda db: plans.resolved(db, self._registry, session.id, plans.as_rules(diff)))
         makers = await self._makers(caller, session, params.tasks, "tasks")
 
@@ -163,7 +162,7 @@ class PlanOperations:
         """Apply a diff whole, or not at all."""
         session = await self._session(caller, Access.CONTROL, params.session_id)
         body, paused = await self._first_look(session, params)
-        diff = wire.PlanDiff.model_validate(body)
+        diff = params.diff_of(body)
         makers = await self._makers(caller, session, diff.create_tasks, "diff.create_tasks")
         work = self._carry_out(caller, params, diff, makers, paused)
         return Reply(await self._control.carry_out(work))
@@ -175,7 +174,7 @@ class PlanOperations:
             plan = plans.plan_of(db, session.id)
             plans.same_version(plan, params.version)
             body = _body(db, plan, params)
-            diff = plans.as_rules(wire.PlanDiff.model_validate(body))
+            diff = plans.as_rules(params.diff_of(body))
             outcome = plans.resolved(db, self._registry, session.id, diff)
             resumed = _all(db, outcome.resume)
             waiting = [task.id for task in resumed if task.status is Status.PAUSED]
@@ -259,23 +258,9 @@ class PlanOperations:
         if row.capability_id is None:
             draft = Draft(_planned(caller, session, row))
             return partial(_store, row=row, draft=draft, store=self._creation.store_planned, place=place)
-        given = row.model_dump(exclude_none=True)
-        chosen = {name: given[name] for name in _OPTIONS if name in given}
-        request = TaskCreate.model_validate(
-            {
-                "capability_id": row.capability_id, "arguments": row.arguments, "metadata": row.metadata,
-                "options": {"async": True, "session_id": session.id, **chosen},
-            }
-        )  # fmt: skip
-        prepared = await self._creation.prepare(caller, request)
+        prepared = await self._creation.prepare(caller, row.request(session.id))
         store = partial(self._creation.store, consent=prepared.consent)
         return partial(_store, row=row, draft=prepared.draft, store=store, place=place)
-
-
-_OPTIONS = (
-    "title", "kind", "goal", "constraints", "priority", "risk_level", "execution_mode", "shared_context_refs",
-    "handoff_expected", "timeout_ms", "retry", "limits",
-)  # fmt: skip
 
 
 def _store(

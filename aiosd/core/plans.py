@@ -6,7 +6,7 @@ looks and shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock, timeline, tree
@@ -15,6 +15,7 @@ from aiosd.errors import AiosError, ErrorKind
 from aiosd.model import plan as rules
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Pausable
 from aiosd.model.plan import Diff, Known, New, PlanProblem
 from aiosd.model.status import Reason, Status

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -8,10 +8,10 @@ which asks here first, before anything is parsed. Only the loop's thread uses it
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

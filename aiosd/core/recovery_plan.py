@@ -14,10 +14,10 @@ is still `starting` had its gate shut (the gate opens after the row says `runnin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Recovery
 from aiosd.model.status import Reason, Status
 from aiosd.model.task import RunState

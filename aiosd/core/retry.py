@@ -7,9 +7,9 @@ design's rule: nothing with side effects runs twice unless its manifest says it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import OnFailure
 from aiosd.model.status import RETRYABLE, Reason
 

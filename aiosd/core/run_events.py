@@ -7,7 +7,7 @@ again."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.auth.approvals import BY_WORKER
@@ -15,6 +15,7 @@ from aiosd.core import artifacts, authentication, changes, clock, program_approv
 from aiosd.core.progress import clean_progress, clean_summary, clean_text
 from aiosd.manifest import schema
 from aiosd.model.event import Kind, Source
+from aiosd.model.later import dataclass
 from aiosd.model.status import Phase, Reason, Status
 from aiosd.model.task import RunState
 from aiosd.run.records import RunEventType

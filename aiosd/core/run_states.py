@@ -6,7 +6,7 @@ them up after a restart. All functions here run in the writer thread."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, clock
@@ -20,6 +20,7 @@ from aiosd.model import jsontext
 from aiosd.model.audit import AuditKind
 from aiosd.model.event import Kind, Source
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Capability, OnFailure, RetryPolicy
 from aiosd.model.redact import redacted
 from aiosd.model.status import Phase, Reason, Status

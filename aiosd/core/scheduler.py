@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.core import approving, clock, run_states
@@ -30,6 +30,7 @@ from aiosd.core.outcome import Ending, failure, judge
 from aiosd.core.pressure import Pressure
 from aiosd.errors import AiosError
 from aiosd.model.event import Event
+from aiosd.model.later import dataclass
 from aiosd.model.status import FINAL, Phase, Reason, Status
 from aiosd.store import candidates, dependencies, tasks
 from aiosd.store.database import StoreError

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.secrettext import wipe
 from aiosd.store.key_file import KEY_BYTES, KeyFile, KeyFileError
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.core.stops import Stops
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.config import Config

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from aiosd.core import clock, run_states
+from aiosd.core import clock, half_paused, run_states
 from aiosd.core.context import Gate
 from aiosd.core.durable import write_durably
 from aiosd.core.intake import Intake
@@ -189,7 +189,8 @@ class Supervision:
         if self._settings.stops.covers(watch.uid):
             await self.request_stop(watch, "emergency")
             return
-        await self._gate.open(watch, task)
+        if not watch.begun:  # a run from before may be, and not show it: then it ignores what it knows already
+            await self._gate.open(watch, task)
 
     async def _launch_failed(self, watch: Watch, error: LauncherError) -> None:
         """The program did not run. A launcher that is away is waited for; a refusal is the task's end."""
@@ -226,21 +227,13 @@ class Supervision:
                 task = running
             else:
                 await self._intake.drain(watch)  # first, since somebody may have been listening for it
-                if not watch.frozen:
-                    await self._undo_pause(watch)
             if not watch.frozen:
-                # A gate that is open already ignores it: whether the old daemon came to send it, nobody knows.
                 await self._open_gate(watch, task, control)
             await self.deliver_answer(watch, task)
             if task.cancel_reason is not None:
                 await self.request_stop(watch, task.cancel_reason)
-            await self._accompany(watch, task, control, attached.pidfd, fresh=False)
-
-    async def _undo_pause(self, watch: Watch) -> None:
-        """The old daemon may have died between freezing it and storing that, or between storing and thawing."""
-        with suppress(LauncherError):
-            await self.thaw(watch)
-        await watch.send("resume")
+            async with half_paused.let_go_later(self._database, watch, self.thaw):
+                await self._accompany(watch, task, control, attached.pidfd, fresh=False)
 
     async def deliver_answer(self, watch: Watch, task: Task) -> None:
         """Hand over an accepted answer. It stays in the store until then, and the shim takes it once (by its id)."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Protocol
 from aiosd.model.status import Reason
 from aiosd.run.client import ControlChannel
@@ -34,7 +35,8 @@ CONNECT_WAIT = 10.0
 class Watch:
     """A live run, of the user `uid`. `kill_at`, `deadline_at`, `first_frame_at`: seconds on the boot clock.
 
-    `spoken`: whether its program has sent a chunk. `silent_for`: why it was stopped, if that was why.
+    `begun`: its gate was seen to be open. `spoken`: whether its program has sent a chunk. `silent_for`: why it was
+    stopped, if that was why.
     `offset`, `stored`: see core/intake.py. `adopted`: it runs from before this daemon. `met`: its channel is there, or
     nobody need wait for it (any more).
     """
@@ -58,6 +60,7 @@ class Watch:
     deadline_at: float | None = None
     first_frame_at: float | None = None
     first_frame_within: float = 0.0
+    begun: bool = False
     spoken: bool = False
     silent_for: float | None = None
     offset: int = 0

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock
 from aiosd.model import jsontext
 from aiosd.model.event import Kind
+from aiosd.model.later import dataclass
 from aiosd.model.status import Status
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from aiosd.core.approving import Waits
 from aiosd.core.operations import Reply
 from aiosd.core.run_events import Batch
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.model import wire_workers as wire
 from aiosd.model.audit import AuditKind
 from aiosd.model.status import Reason
 from aiosd.model.worker import Liveness, Serves, Worker, WorkerStatus
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from aiosd.core.authorization import Authorizer
     from aiosd.core.crew import Crew, Present
     from aiosd.core.settings import Settings
+    from aiosd.model import wire_workers as wire
     from aiosd.model.jsontext import JsonValue
     from aiosd.model.task import Task
     from aiosd.store.database import Database, Transaction
@@ -262,10 +262,8 @@ class WorkerOperations:
 
         def finish(transaction: Transaction, key: tuple[int, str]) -> Task:
             assignment, task = assignments.accepted(transaction, key, params.assignment_id)
-            if params.summary is not None:
-                last = wire.WorkerReport(
-                    worker_id=params.worker_id, assignment_id=params.assignment_id, summary=params.summary
-                )
+            last = params.last_report()
+            if last is not None:
                 worker_reports.apply(transaction, assignment, task, last, limits)
             return assignments.complete(transaction, key, params.assignment_id, params.result)
 

@@ -16,7 +16,6 @@ import hashlib
 import os
 import stat
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiosd.manifest.parse import MAX_BYTES, SUFFIX, SchemaCheck, parse_manifest
 from aiosd.manifest.problem import Problem, Severity
 from aiosd.manifest.values import ID_PATTERN, MAX_ID
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

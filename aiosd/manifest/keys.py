@@ -6,11 +6,11 @@ text of the man page. To add a key, add a row to `KEYS` and use it in `parse.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiosd.manifest import values
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import HomeView, Identity, Network, OnFailure, Pausable, Protocol, Recovery
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from aiosd.manifest import keys
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import LEVEL_DEFAULTS, HomeView, Identity, Limits, Network
 from aiosd.model.status import Level
 

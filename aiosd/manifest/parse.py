@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -20,6 +20,7 @@ from aiosd.manifest.lines import key_lines, line_of
 from aiosd.manifest.problem import Problem, Severity
 from aiosd.manifest.rules import consistency, placeholder_problems
 from aiosd.model.jsontext import JsonObject
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import (
     LEVEL_DEFAULTS,
     Capability,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from aiosd.manifest.schema_plain import is_plain
 from aiosd.manifest.schema_walk import Path, anchored, keywords
 from aiosd.manifest.schema_words import sentence
 from aiosd.model.jsontext import JsonTextError, canonical, parse_value
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

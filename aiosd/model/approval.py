@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from aiosd.model.later import dataclass
 
 RUN = "run"
 """Kind of an approval of running a capability; every other kind is a word of the program that asked."""

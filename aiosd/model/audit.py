@@ -6,9 +6,10 @@ A kind is never renamed or given another number: both stand in trails and journa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject

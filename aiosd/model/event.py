@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aiosd.model.ids import event_id
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue

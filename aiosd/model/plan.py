@@ -8,10 +8,10 @@ look at a diff when it is proposed and, inside the transaction, when it is appli
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import tree
+from aiosd.model.later import dataclass
 from aiosd.model.status import FINAL, Status
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ carries the subscription keeps it, delivers, and forgets it when its client leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aiosd.model.event import Kind
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.event import Event

@@ -6,9 +6,11 @@ these; `aiosd.core.views` shows them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

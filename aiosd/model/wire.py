@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from aiosd.model.bounds import MAX_MILLISECONDS
+
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonValue
 else:
     # The same type; ours is an alias that mypy understands and pydantic, which needs the real one, does not.
     from pydantic import JsonValue
-
-MAX_MILLISECONDS = 366 * 24 * 3600 * 1000
-"""Longest time-out or delay that can be asked for: a year."""
 
 Milliseconds = Annotated[int, Field(ge=1, le=MAX_MILLISECONDS)]
 Delay = Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from aiosd.model.bounds import MAX_CONTENT
 from aiosd.model.wire import (
     Capabilities,
     CapabilityId,
@@ -17,12 +18,13 @@ from aiosd.model.wire import (
     Milliseconds,
     PriorityName,
     RetryOptions,
+    TaskCreate,
     Text,
     Wire,
 )
 
-MAX_CONTENT = 64 * 1024
-"""Longest message, in characters."""
+if TYPE_CHECKING:
+    from aiosd.model.jsontext import JsonObject
 
 Content = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=MAX_CONTENT)]
 RoleName = Literal["user", "assistant", "manager", "system", "worker"]
@@ -140,6 +142,23 @@ class PlanTask(Wire):
     requires: Capabilities = Field(default_factory=list)
     workspace: Workspace | None = None
 
+    def request(self, session_id: str) -> TaskCreate:
+        """As the request for a task that it is; one without a capability is none."""
+        given = self.model_dump(exclude_none=True)
+        chosen = {name: given[name] for name in _OPTIONS if name in given}
+        return TaskCreate.model_validate(
+            {
+                "capability_id": self.capability_id, "arguments": self.arguments, "metadata": self.metadata,
+                "options": {"async": True, "session_id": session_id, **chosen},
+            }
+        )  # fmt: skip
+
+
+_OPTIONS = (
+    "title", "kind", "goal", "constraints", "priority", "risk_level", "execution_mode", "shared_context_refs",
+    "handoff_expected", "timeout_ms", "retry", "limits",
+)  # fmt: skip
+
 
 class PlanDiff(Wire):
     """Seed 003's `plan diff`."""
@@ -177,6 +196,10 @@ class PlanCreate(SessionRef):
     objective: Text | None = None
     tasks: Annotated[list[PlanTask], Field(max_length=256)] = Field(default_factory=list)
 
+    def as_diff(self) -> PlanDiff:
+        """The diff that makes these tasks."""
+        return PlanDiff(create_tasks=self.tasks)
+
 
 class PlanGet(SessionRef):
     """`aios/plan.get`: the session's plan, a page of its tasks. `diffs`: also what was proposed and applied."""
@@ -205,6 +228,11 @@ class PlanApply(SessionRef):
         if (self.diff is None) == (self.diff_id is None):
             raise ValueError("give either diff or diff_id")
         return self
+
+    @staticmethod
+    def diff_of(body: JsonObject) -> PlanDiff:
+        """A diff as it is stored."""
+        return PlanDiff.model_validate(body)
 
 
 class TaskTree(Wire):

@@ -211,6 +211,12 @@ class WorkerComplete(AssignmentRef):
     result: Free = Field(default_factory=dict)
     summary: Summary | None = None
 
+    def last_report(self) -> WorkerReport | None:
+        """What it says beside its result, as a report."""
+        if self.summary is None:
+            return None
+        return WorkerReport(worker_id=self.worker_id, assignment_id=self.assignment_id, summary=self.summary)
+
 
 class WorkerFail(AssignmentRef):
     """`aios/worker.fail`. `retryable`: whether another attempt could end otherwise."""

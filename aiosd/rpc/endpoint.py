@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 from aiosd.model.subscription import granted
 from aiosd.rpc import jsonrpc
 from aiosd.rpc.methods import DISCOVER, METHODS
-from aiosd.rpc.openrpc import document
 from aiosd.rpc.subscriptions import Entry
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ class Endpoint:
 
     async def _do(self, session: Session, call: Request, afterwards: list[Callable[[], None]]) -> JsonObject:
         if call.method == DISCOVER:
+            from aiosd.rpc.openrpc import document
+
             return document()
         operation = METHODS.get(call.method)
         if operation is None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model.ids import event_id
 from aiosd.model.jsontext import dump
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

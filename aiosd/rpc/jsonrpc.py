@@ -7,12 +7,12 @@ name. `result`, `failure` and `batch` make the texts of answers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiosd.core.protocol_operations import MAX_BATCH
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import JsonTextError, dump, parse_value
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

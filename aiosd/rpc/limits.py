@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,12 @@ import errno
 import os
 import socket
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.auth.caller import Caller, ProcessSubject
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from types import TracebackType

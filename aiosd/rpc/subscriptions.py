@@ -9,10 +9,11 @@ store (`keep`), so that it is there after a restart of the daemon, and the same 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.later import dataclass
 from aiosd.model.recording import Recordings
 from aiosd.model.subscription import Feed as Following
 from aiosd.model.subscription import KeptSubscription, granted

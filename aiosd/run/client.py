@@ -11,12 +11,13 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import JsonObject, JsonValue, dump
+from aiosd.model.later import dataclass
 from aiosd.run.layout import LAUNCHER_SOCKET
 from aiosd.run.limits import as_json
 from aiosd.run.packets import PacketError, PacketSocket

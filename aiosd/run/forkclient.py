@@ -7,10 +7,10 @@ import os
 import socket
 import sys
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.run.packets import PacketSocket
 
 if TYPE_CHECKING:

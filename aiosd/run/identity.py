@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Capability, HomeView, Identity, Network
 from aiosd.model.status import Level
 from aiosd.run.context import DIRECTORY

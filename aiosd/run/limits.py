@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.model.manifest import Limits
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from functools import lru_cache
+
+from aiosd.model.later import dataclass
 
 _FIRST = 3
 

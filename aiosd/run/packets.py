@@ -11,10 +11,10 @@ import asyncio
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, dump, parse_object
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

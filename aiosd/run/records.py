@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, parse_object
+from aiosd.model.later import dataclass
 from aiosd.run.eventfile import LINE_MAX
 from aiosd.run.versions import SHIM
 

@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from aiosd.model.ids import Prefix, is_id
 from aiosd.model.jsontext import JsonTextError, parse_object
+from aiosd.model.later import dataclass
 from aiosd.run.layout import RunPaths
 from aiosd.run.versions import SHIM
 

@@ -12,11 +12,12 @@ import signal
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiosd.manifest.argv import build_argv
 from aiosd.manifest.directories import DEFAULT, load_one, trace
+from aiosd.model.later import dataclass
 from aiosd.run import identity
 from aiosd.run.layout import unit_name
 from aiosd.run.limits import as_json, scope_properties, tighten

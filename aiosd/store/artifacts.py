@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject, JsonValue

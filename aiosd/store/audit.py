@@ -8,11 +8,11 @@ itself. Whether all of it is as it was written is `audit_verify.py`'s question.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.audit import AuditEntry, AuditKind
+from aiosd.model.later import dataclass
 from aiosd.model.redact import redacted
 from aiosd.store.tasks import Value
 

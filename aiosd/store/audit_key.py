@@ -12,10 +12,10 @@ import base64
 import hashlib
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model.audit import AuditKind
+from aiosd.model.later import dataclass
 from aiosd.store.audit import append_audit
 from aiosd.store.key_file import KEY_BYTES, KeyFile, KeyFileError
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
+from aiosd.model.later import dataclass
 from aiosd.store.audit_key import seal_message
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aiosd.model.audit import AuditKind
+from aiosd.model.later import dataclass
 from aiosd.store.audit import GENESIS, audit_record, chained
 from aiosd.store.audit_key import endorsement_message, seal_message
 

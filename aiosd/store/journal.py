@@ -7,11 +7,11 @@ listeners, who get it after the commit.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.event import Event, Kind, Source, StateChange
+from aiosd.model.later import dataclass
 from aiosd.model.status import FINAL
 from aiosd.store.tasks import Value
 

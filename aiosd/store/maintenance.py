@@ -10,9 +10,9 @@ import base64
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.store.connection import connect_reader
 from aiosd.store.errors import StoreError, StoreFailure, translated
 from aiosd.store.files import beside, copy_database, make_private, stamp, sync_directory, take_lock

@@ -10,9 +10,10 @@ import logging
 import os
 import sqlite3
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.store.connection import connect_reader, connect_writer
 from aiosd.store.errors import StoreError, StoreFailure, failure_of, translated
 from aiosd.store.files import SUSPECT, beside, copy_database, make_private, stamp, sync_directory, take_lock

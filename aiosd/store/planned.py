@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
+from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     import sqlite3

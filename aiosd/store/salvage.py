@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.store.connection import connect_reader
 from aiosd.store.errors import StoreError, StoreFailure, failure_of
 

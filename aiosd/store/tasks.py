@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.model import jsontext
+from aiosd.model.later import dataclass
 from aiosd.model.status import Level, Phase, Priority, Status
 from aiosd.model.task import FIELDS, Task
 

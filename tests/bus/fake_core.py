@@ -14,8 +14,8 @@ from aiosd.bus.door import BusDoor
 from aiosd.bus.interfaces import load
 from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, task_path
 from aiosd.bus.peers import Limits
-from aiosd.core.manager import refusal
 from aiosd.core.operations import MANAGER, OPERATIONS, TASK, Reply
+from aiosd.core.parameters import refusal
 from aiosd.errors import AiosError, ErrorKind
 
 if TYPE_CHECKING:

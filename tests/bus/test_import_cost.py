@@ -17,4 +17,5 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 def test_the_connection_brings_nothing_but_itself() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], check=True, capture_output=True, text=True, timeout=30)
-    assert json.loads(done.stdout) == ["aiosd", "aiosd.bus", "aiosd.bus.connection", "aiosd.bus.message"]
+    own = ["aiosd", "aiosd.bus", "aiosd.bus.connection", "aiosd.bus.message", "aiosd.model", "aiosd.model.later"]
+    assert json.loads(done.stdout) == own

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from aiosd.core.manager import refusal
 from aiosd.core.operations import OPERATIONS, Reply
+from aiosd.core.parameters import refusal
 from aiosd.core.protocol_operations import choose
 from aiosd.model.event import Event, Kind, Source
 from aiosd.model.ids import event_sequence

@@ -9,9 +9,9 @@ A released step is never edited; what changes goes into the next one.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiosd.model.later import dataclass
 from aiosd.store.migrations import level_1_0, level_1_1, level_1_2
 
 if TYPE_CHECKING:
