@@ -45,10 +45,12 @@ async def let_go_later(
 async def _let_go(database: Database, watch: Watch, thaw: Callable[[Watch], Awaitable[None]]) -> None:
     await asyncio.sleep(CALM)
     async with watch.holding:
+        paused = watch.frozen
         with suppress(StoreError):
             task = await database.read(lambda db: tasks.get(db, watch.task_id))
-            if task is None or task.status is Status.PAUSED:
-                return  # somebody has paused it meanwhile
+            paused = task is None or task.status is Status.PAUSED
+        if paused:  # by somebody who came meanwhile
+            return
         with suppress(LauncherError):
             await thaw(watch)
         await watch.send("resume")
