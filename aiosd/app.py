@@ -136,11 +136,12 @@ class Daemon:
             rpc.open()
             self._manager.ready(self._status())
             await early
-            await asyncio.to_thread(OPERATIONS["task.get"].model.load)  # the first call of any kind needs that module
             await self._settle()
 
     async def _settle(self) -> None:
         """What nobody waits for, once those that have waited are served."""
+        await asyncio.sleep(CALM / 3)
+        await asyncio.to_thread(OPERATIONS["task.get"].model.load)  # the first call of most kinds needs it
         await asyncio.sleep(CALM)
         sys.setswitchinterval(SWITCH)
         for operation in OPERATIONS.values():
@@ -245,8 +246,9 @@ class Daemon:
         await services.emergency.enforce()
         await services.holding.recover()
         async with asyncio.TaskGroup() as group:
-            group.create_task(services.recoverer.sweep())
             group.create_task(services.scheduler.run())
+            await asyncio.sleep(CALM)
+            group.create_task(services.recoverer.sweep())
 
     def _handle_signals(self, group: asyncio.TaskGroup, services: Services, rpc: RpcDoor) -> None:
         loop = asyncio.get_running_loop()

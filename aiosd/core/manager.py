@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from aiosd.core.operations import Operation
     from aiosd.core.rates import Rates
     from aiosd.model.event import Event
+    from aiosd.model.following import Subscribe
     from aiosd.model.jsontext import JsonObject, JsonValue
+    from aiosd.model.wire import Wire
 
 
 class Handlers(Protocol):
@@ -121,9 +123,11 @@ class Manager:
         if operation.secret is not None and given.get(operation.secret) is not None:
             secret = _secret(given, operation.secret)
         with secret or nullcontext():
-            if not operation.model.is_loaded:
-                await asyncio.to_thread(operation.model.load)
-            parsed = operation.model.parse(given)
+            parsed: Wire | Subscribe | None = operation.model.parse_plainly(given)
+            if parsed is None:
+                if not operation.model.is_loaded:
+                    await asyncio.to_thread(operation.model.load)
+                parsed = operation.model.parse(given)
             if operation.secret is None:
                 return await self._handlers[operation.name](caller, parsed)
             return await self._handlers[operation.name](caller, parsed, secret)

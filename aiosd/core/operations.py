@@ -11,11 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access
+from aiosd.model.following import PLAIN
 from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiosd.model.following import Subscribe
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.wire import Wire
 
@@ -50,6 +52,11 @@ class Model:
         """The model; its module is imported when it is first needed."""
         found: type[Wire] = getattr(import_module(self.module), self.name)
         return found
+
+    def parse_plainly(self, given: JsonObject) -> Subscribe | None:
+        """As `parse`, of parameters for which the model need not be asked; None when it must be."""
+        plain = PLAIN.get(self.name)
+        return None if plain is None else plain(given)
 
     def parse(self, given: JsonObject) -> Wire:
         """Parameters as they came, made into one. Raises AiosError."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aiosd.core.authorization import Authorizer
     from aiosd.model import wire
     from aiosd.model.event import Event
+    from aiosd.model.following import Resubscribe, Subscribe
     from aiosd.model.jsontext import JsonValue
     from aiosd.store.database import Database
 
@@ -38,11 +39,11 @@ class SubscriptionOperations:
             "task.unsubscribe": self.unsubscribe,
         }
 
-    async def subscribe(self, caller: Caller, params: wire.TaskSubscribe) -> Reply:
+    async def subscribe(self, caller: Caller, params: wire.TaskSubscribe | Subscribe) -> Reply:
         """Grant a subscription."""
         return Reply(await self._grant(caller, params))
 
-    async def resubscribe(self, caller: Caller, params: wire.TaskResubscribe) -> Reply:
+    async def resubscribe(self, caller: Caller, params: wire.TaskResubscribe | Resubscribe) -> Reply:
         """Grant one, with the events since `last_event_id` that it would have delivered. With more than `limit` of
         them the answer says `more`, and the client asks again from the answer's own `last_event_id`."""
         last = event_sequence(params.last_event_id)
@@ -69,7 +70,7 @@ class SubscriptionOperations:
         """Nothing to do here: the door that delivers knows whose subscription it is, and ends it."""
         return Reply({"subscription_id": params.subscription_id})
 
-    async def _grant(self, caller: Caller, params: wire.TaskSubscribe) -> dict[str, JsonValue]:
+    async def _grant(self, caller: Caller, params: wire.TaskSubscribe | Subscribe) -> dict[str, JsonValue]:
         uid: int | None = caller.uid
         if params.task_id:
             task = await self._database.read(lambda db: tasks.get(db, params.task_id))

@@ -18,7 +18,6 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from aiosd.core.operations import OPERATIONS
 from aiosd.rpc.endpoint import Endpoint
 from aiosd.rpc.limits import Allowance, Limits, Shares, Timing
 from aiosd.rpc.lines import LinesDoor
@@ -54,15 +53,10 @@ class Speech(StrEnum):
 
 
 def prepare(sockets: Mapping[Speech, socket.socket]) -> None:
-    """When somebody waits in the HTTP socket: import what speaks it, and what those need who come back to a stream.
-
-    For a thread, beside the rest of the start.
-    """
+    """Import what speaks HTTP when somebody waits in its socket. In a thread, beside the rest of the start."""
     listening = sockets.get(Speech.HTTP)
     if listening is None or not select.select([listening], [], [], 0)[0]:
         return
-    for name in ("task.subscribe", "task.resubscribe"):
-        OPERATIONS[name].params.model_rebuild()
     with suppress(ImportError):  # its caller is told when the door is open
         import_module(HTTP)
 
