@@ -42,7 +42,7 @@ from aiosd.journal import AuditJournal, Journal
 from aiosd.manifest import schema
 from aiosd.notify import ServiceManager
 from aiosd.rpc.limits import Allowance
-from aiosd.rpc.server import RpcDoor, Speech, prepare
+from aiosd.rpc.server import RpcDoor, Speech
 from aiosd.rpc.subscriptions import Subscriptions
 from aiosd.run.client import LauncherClient, LauncherError
 from aiosd.run.layout import LAUNCHER_SOCKET, STATE_DIRECTORY
@@ -105,7 +105,6 @@ class Daemon:
 
     async def run(self) -> None:
         """Serve until told to stop. Raises what made it impossible."""
-        early = asyncio.create_task(asyncio.to_thread(prepare, self._sockets))
         await self._read_configuration()
         async with AsyncExitStack() as last, AsyncExitStack() as stack:
             bus = await stack.enter_async_context(SystemBus())
@@ -135,7 +134,6 @@ class Daemon:
             await self._door.open()
             rpc.open()
             self._manager.ready(self._status())
-            await early
             await self._settle()
 
     async def _settle(self) -> None:

@@ -1,8 +1,9 @@
 """HTTP/1.1 on accepted connections: `POST /rpc` and `GET /events`. The only module of the door that needs aiohttp.
 
-It is imported when the first client comes. Statuses are about the transport: a message that was understood is answered
-200 (204 when nobody wants an answer), whatever its answer says. There is no CORS: what a web page sends is refused.
-Two paths need neither aiohttp's router nor its chain of middlewares, which would cost more than most calls.
+It is imported with the first request that is not a plain one for events (eventstream.py). Statuses are about the
+transport: a message that was understood is answered 200 (204 when nobody wants an answer), whatever its answer says.
+There is no CORS: what a web page sends is refused. Two paths need neither aiohttp's router nor its chain of
+middlewares, which would cost more than most calls.
 """
 
 from __future__ import annotations
@@ -14,26 +15,22 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from aiosd.errors import AiosError, ErrorKind
-from aiosd.model.ids import event_sequence
+from aiosd.errors import AiosError
 from aiosd.model.jsontext import MAX_TEXT_BYTES, dump
-from aiosd.model.subscription import granted
 from aiosd.rpc.connection import Connection
-from aiosd.rpc.endpoint import Session, scope_of
-from aiosd.rpc.feed import Feed
-from aiosd.rpc.stream import Stream
-from aiosd.rpc.subscriptions import Entry, Owner
+from aiosd.rpc.endpoint import Session
+from aiosd.rpc.stream_request import STATUS, WRITE_BUFFER
+from aiosd.rpc.subscriptions import Owner
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Self
 
-    from aiosd.model.jsontext import JsonValue
-    from aiosd.rpc.endpoint import Core, Endpoint
+    from aiosd.rpc.endpoint import Endpoint
     from aiosd.rpc.limits import Allowance, Shares, Timing
     from aiosd.rpc.peer import Peer
-    from aiosd.rpc.subscriptions import Subscriptions
+    from aiosd.rpc.stream_request import EventStreams
 
     Handler = Callable[[Connection, web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -44,28 +41,12 @@ INTERACTIVE = "X-AIOS-Interactive"
 SESSION = "AIOS-Session-Id"
 """Header: the client's name for its session, of `aios/initialize`; `aios/shutdown` ends that one's subscriptions."""
 MAX_SESSION = 128
-WRITE_BUFFER = 16 * 1024
-"""Bytes that wait in this process for a client to read them, beside what the kernel takes."""
-REPLAYS = 8
-"""Streams that fetch missed events at the same time."""
 
 _ALWAYS = {"Cache-Control": "no-store", "Server": "aiosd", "X-Content-Type-Options": "nosniff"}
 """Headers of every answer."""
 _JSON = {**_ALWAYS, "Content-Type": "application/json"}
 _STREAM = {**_ALWAYS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_QUERY = frozenset({"subscription_id", "task_id", "events", "all_users", "feed", "id", "last_event_id"})
-"""What `/events` takes: a word that is mistyped must not mean all events."""
-
-_STATUS = {
-    ErrorKind.INVALID_PARAMS: 400,
-    ErrorKind.PERMISSION_DENIED: 403,
-    ErrorKind.INTERACTIVE_AUTH_REQUIRED: 403,
-    ErrorKind.TASK_NOT_FOUND: 404,
-    ErrorKind.SUBSCRIPTION_NOT_FOUND: 404,
-    ErrorKind.RATE_LIMITED: 429,
-}
 
 _log = logging.getLogger(__name__)
 _strangers = logging.getLogger(f"{__name__}.strangers")
@@ -78,21 +59,18 @@ class HttpDoor:
 
     def __init__(
         self,
-        core: Core,
         endpoint: Endpoint,
-        subscriptions: Subscriptions,
+        streams: EventStreams,
         shares: Shares,
         timing: Timing,
         allowance: Callable[[], Allowance],
     ) -> None:
         """`allowance`: what is configured now."""
-        self._core = core
         self._endpoint = endpoint
-        self._subscriptions = subscriptions
+        self._streams = streams
         self._shares = shares
         self._timing = timing
         self._allowance = allowance
-        self._replays = asyncio.Semaphore(REPLAYS)
         self._connections: dict[asyncio.BaseTransport, Connection] = {}
         self._handlers: Mapping[str, tuple[str, Handler]] = {
             "/rpc": ("POST", self._rpc),
@@ -194,21 +172,14 @@ class HttpDoor:
         session = _session(connection, request)
         response = web.StreamResponse(headers=_STREAM)
         try:
-            last = _last_event(request)
-            entry, is_own = await self._entry(request, session)
-            try:
-                stream = Stream(
-                    self._core, self._subscriptions, session.caller, entry, Feed(self._allowance().events),
-                    replays=self._replays, heartbeat=self._timing.heartbeat,
-                )  # fmt: skip
-                await stream.run(lambda data: self._write(request, response, data), last)
-            finally:
-                if is_own:
-                    self._subscriptions.end(entry)
+            await self._streams.run(
+                session, request.query.items(), request.headers.get("Last-Event-ID"),
+                lambda data: self._write(request, response, data),
+            )  # fmt: skip
         except AiosError as error:
             if response.prepared:
                 return response
-            status = _STATUS.get(error.kind, 503)
+            status = STATUS.get(error.kind, 503)
             return web.Response(status=status, body=dump({"error": error.wire()}).encode(), headers=_JSON)
         with suppress(ConnectionError):
             await response.write_eof()
@@ -229,43 +200,6 @@ class HttpDoor:
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError("the client does not read") from None
-
-    async def _entry(self, request: web.BaseRequest, session: Session) -> tuple[Entry, bool]:
-        """The subscription that is meant, or one for this stream alone."""
-        query = request.query
-        for name in query:
-            if name not in _QUERY or len(query.getall(name)) > 1:
-                detail = f"is unknown or there twice; there are {', '.join(sorted(_QUERY))}"
-                raise AiosError(ErrorKind.INVALID_PARAMS, detail, field=name[:64])
-        if "subscription_id" in query:
-            if len(query) > 1 + ("last_event_id" in query):
-                raise AiosError(ErrorKind.INVALID_PARAMS, "says already what is followed", field="subscription_id")
-            return self._subscriptions.find(session.owner.uid, query["subscription_id"]), False
-        params: dict[str, JsonValue] = {key: query[key] for key in ("task_id", "feed", "id") if key in query}
-        if query.get("events"):
-            params["events"] = [*query["events"].split(",")]
-        if query.get("all_users", "0") not in ("0", "1"):
-            raise AiosError(ErrorKind.INVALID_PARAMS, "is 0 or 1", field="all_users")
-        params["all_users"] = query.get("all_users") == "1"
-        self._subscriptions.check_room(session.owner.uid)
-        with self._subscriptions.recording() as recording, self._shares.call(session.owner.uid):
-            wanted = "feed.subscribe" if "feed" in params else "task.subscribe"
-            body = (await self._core.invoke(wanted, session.caller, params)).body
-        entry = Entry(session.owner, granted(body), scope_of(params))
-        self._subscriptions.check_room(session.owner.uid)
-        self._subscriptions.start(entry, tuple(recording.events))
-        return entry, True
-
-
-def _last_event(request: web.BaseRequest) -> int | None:
-    """What the client has already: the header that a reconnecting client sends, or the query's word for it."""
-    text = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
-    if not text:
-        return None
-    last = event_sequence(text)
-    if last is None:
-        raise AiosError(ErrorKind.INVALID_PARAMS, "is not the id of an event", field="last_event_id")
-    return last
 
 
 class _RefusedError(Exception):

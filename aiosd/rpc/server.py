@@ -3,8 +3,7 @@
     async with RpcDoor(manager, hub, sockets) as door:
         door.open()          # last of all: callers have been waiting in the sockets' queues meanwhile
 
-Nothing of HTTP is imported before the first HTTP client comes. One that waits already, because the daemon was started
-again under it, need not wait for the rest of the start first: `prepare`.
+aiohttp is imported with the first request that needs it; a stream of events does not.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import select
 from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from aiosd.rpc.endpoint import Endpoint
+from aiosd.rpc.eventstream import EventConnections, first_bytes, plain_request
 from aiosd.rpc.limits import Allowance, Limits, Shares, Timing
 from aiosd.rpc.lines import LinesDoor
 from aiosd.rpc.peer import Peer, PeerGoneError
+from aiosd.rpc.stream_request import EventStreams
 from aiosd.rpc.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from aiosd.model.event import Event
     from aiosd.rpc.endpoint import Core
+    from aiosd.rpc.eventstream import PlainRequest
     from aiosd.rpc.http import HttpDoor
 
 ACCEPT_AT_ONCE = 32
@@ -40,6 +41,8 @@ ACCEPT_PAUSE = 1.0
 """Seconds without accepting after the process ran out of descriptors."""
 HTTP = "aiosd.rpc.http"
 """The module that speaks it."""
+FAREWELL = 1.0
+"""Seconds that the last words of streams have at the door's end."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _log = logging.getLogger(__name__)
@@ -50,15 +53,6 @@ class Speech(StrEnum):
 
     HTTP = "http"
     LINES = "lines"
-
-
-def prepare(sockets: Mapping[Speech, socket.socket]) -> None:
-    """Import what speaks HTTP when somebody waits in its socket. In a thread, beside the rest of the start."""
-    listening = sockets.get(Speech.HTTP)
-    if listening is None or not select.select([listening], [], [], 0)[0]:
-        return
-    with suppress(ImportError):  # its caller is told when the door is open
-        import_module(HTTP)
 
 
 class EventSource(Protocol):
@@ -93,6 +87,9 @@ class RpcDoor:
         self.subscriptions = Subscriptions() if subscriptions is None else subscriptions
         self._endpoint = Endpoint(core, self.subscriptions, self._shares)
         self._lines = LinesDoor(self._endpoint, self.subscriptions, allowance)
+        self._streams = EventStreams(core, self.subscriptions, self._shares, self._timing, allowance)
+        self._event_connections = EventConnections(self._streams, allowance)
+        self._streaming: set[asyncio.Task[None]] = set()
         self._http: asyncio.Task[HttpDoor] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._is_shut = False
@@ -111,6 +108,8 @@ class RpcDoor:
         """Take no more callers, end the streams, cancel what is being answered."""
         self.shut()
         self.subscriptions.close()
+        if self._streaming:
+            await asyncio.wait(self._streaming, timeout=FAREWELL)
         if self._http is not None:
             with suppress(Exception):
                 await (await self._http).__aexit__(None, None, None)
@@ -185,8 +184,25 @@ class RpcDoor:
         with accepted, peer, self._shares.connection(peer.uid):  # a transport that took the socket is gone by the end
             if speech is Speech.LINES:
                 await self._lines.serve(accepted, peer)
-            else:
+                return
+            try:
+                sent = await first_bytes(accepted, self._timing.first_request)
+            except (OSError, TimeoutError):
+                return
+            asked = plain_request(sent)
+            if asked is None:
                 await (await self._http_door()).serve(accepted, peer)
+            else:
+                await self._stream(accepted, peer, asked)
+
+    async def _stream(self, accepted: socket.socket, peer: Peer, asked: PlainRequest) -> None:
+        task = asyncio.create_task(self._event_connections.serve(accepted, peer, asked))
+        self._streaming.add(task)
+        task.add_done_callback(self._streaming.discard)
+        try:
+            await task
+        finally:
+            task.cancel()
 
     async def _http_door(self) -> HttpDoor:
         """What speaks HTTP, made for the first that needs it."""
@@ -198,5 +214,5 @@ class RpcDoor:
         await asyncio.to_thread(import_module, HTTP)
         from aiosd.rpc.http import HttpDoor
 
-        door = HttpDoor(self._core, self._endpoint, self.subscriptions, self._shares, self._timing, self._allowance)
+        door = HttpDoor(self._endpoint, self._streams, self._shares, self._timing, self._allowance)
         return await door.__aenter__()

@@ -222,17 +222,19 @@ def test_another_users_subscription_is_not_there(place: Path) -> None:
         async with door(place, stand_in, stand_in) as (paths, _), Http.connect(paths.http) as http:
             made = (await http.call("aios/task.subscribe", {"task_id": TASK}))["result"]["subscription_id"]
             with as_user(4711):
-                connection = await asyncio.open_unix_connection(paths.http)
-            other = Http(*connection)
-            other.send("GET", f"/events?subscription_id={made}")
-            assert (await other.answer()).status == 404
+                connections = [await asyncio.open_unix_connection(paths.http) for _ in range(3)]
+            asking, other, following = (Http(*connection) for connection in connections)
+            asking.send("GET", f"/events?subscription_id={made}")
+            answer = await asking.answer()
+            assert (answer.status, answer.headers["connection"]) == (404, "close")
             refused = await other.call("aios/task.unsubscribe", {"subscription_id": made})
             assert refused["error"]["data"]["error_id"] == "AIOS-SUBSCRIPTION-NOT-FOUND"
             stand_in.commit(event(1), event(2, uid=4711))
-            other.send("GET", f"/events?task_id={TASK}", {"Last-Event-ID": "evt-0000000000000000"})
-            assert (await other.head()).status == 200
-            assert ids(await EventStream(other).take(1)) == [2]
-            other.writer.close()
+            following.send("GET", f"/events?task_id={TASK}", {"Last-Event-ID": "evt-0000000000000000"})
+            assert (await following.head()).status == 200
+            assert ids(await EventStream(following).take(1)) == [2]
+            for one in (asking, other, following):
+                one.writer.close()
 
     play(scenario())
 
