@@ -39,7 +39,7 @@ _HEADER = re.compile(r"([A-Za-z-]+): ?([\x21-\x7e]+(?: [\x21-\x7e]+)*)?", re.ASC
 _KNOWN = frozenset(
     {
         *("host", "accept", "accept-encoding", "accept-language", "cache-control", "pragma", "user-agent"),
-        *("last-event-id", "aios-session-id", "x-aios-interactive"),
+        *("connection", "last-event-id", "aios-session-id", "x-aios-interactive"),
     }
 )
 """Headers; a request with others is not for here."""
@@ -85,7 +85,9 @@ def plain_request(sent: bytes) -> PlainRequest | None:
             return None
         if part:
             query[name] = value.replace("%2C", ",")
-    return PlainRequest(len(sent), query, headers) if "host" in headers else None
+    if "host" not in headers or headers.get("connection", "keep-alive").lower() != "keep-alive":
+        return None
+    return PlainRequest(len(sent), query, headers)
 
 
 async def first_bytes(accepted: socket.socket, within: float) -> bytes:
