@@ -22,7 +22,7 @@ HOST = b"Host: localhost\r\n"
 PLAIN = {
     "our own client": b"GET /events?task_id=task-1&events=log%2Cstatus HTTP/1.1\r\nHost: localhost\r\n"
     b"Accept-Encoding: identity\r\nAccept: text/event-stream\r\nLast-Event-ID: evt-0000000000000001\r\n\r\n",
-    "a library": b"GET /events?all_users=1 HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\nConnection: keep-alive\r\n\r\n",
+    "a library": b"GET /events?all_users=1 HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n",
     "curl": b"GET /events HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n",
 }
 OTHERS = {
