@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CALM = 1.5
 """Seconds until then."""
+until_calm = asyncio.sleep
 
 
 @asynccontextmanager
@@ -43,7 +44,7 @@ async def let_go_later(
 
 
 async def _let_go(database: Database, watch: Watch, thaw: Callable[[Watch], Awaitable[None]]) -> None:
-    await asyncio.sleep(CALM)
+    await until_calm(CALM)
     async with watch.holding:
         paused = watch.frozen
         with suppress(StoreError):

@@ -287,6 +287,37 @@ def test_a_crash_in_the_middle_of_a_pause_leaves_no_working_task_frozen(tmp_path
     play(scenario())
 
 
+def test_what_is_paused_before_programs_are_let_go_stays_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    calm, began = asyncio.Event(), asyncio.Event()
+
+    async def until_calm(_: float) -> None:
+        began.set()
+        await calm.wait()
+
+    async def scenario() -> None:
+        async with machine(tmp_path, patient) as launcher:
+            async with daemon(tmp_path, launcher) as aios:
+                task = await running(aios, 'pausable = "freeze"\n')
+            (run,) = launcher.made(task)
+            monkeypatch.setattr("aiosd.core.half_paused.until_calm", until_calm)
+            async with daemon(tmp_path, launcher) as aios:
+                await began.wait()
+                await aios.invoke("task.pause", {"task_id": task})
+                watch = aios.supervision.watches[task]
+                async with watch.holding:
+                    calm.set()
+                    for _ in range(10):  # until it waits for the lock, too
+                        await asyncio.sleep(0)
+                async with watch.holding:  # after it
+                    assert run.is_frozen()
+                assert "thaw" not in [call for call, _ in launcher.calls]
+                await aios.invoke("task.cancel", {"task_id": task})
+
+    play(scenario())
+
+
 def test_a_paused_task_stays_paused_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiosd.core.control.PAUSE_ANSWER", 0.05)
     monkeypatch.setattr("aiosd.core.control.ASK_ANSWER", 0.05)
