@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 from typing import TYPE_CHECKING
 
-from aiosd.errors import AiosError
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
 from aiosd.rpc.endpoint import Session
@@ -50,7 +51,11 @@ _HEAD = (
 _STREAM = _HEAD.format(
     status="200 OK", type="text/event-stream", more="X-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\n"
 ).encode()
-_REASONS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 429: "Too Many Requests"}
+_REASONS = {
+    400: "Bad Request", 403: "Forbidden", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error",
+}  # fmt: skip
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +139,10 @@ class EventConnections:
         finally:
             for task in (streaming, leaving):
                 task.cancel()
-            ended = await asyncio.gather(streaming, leaving, return_exceptions=True)
+            await asyncio.gather(streaming, leaving, return_exceptions=True)
             if answer.ended:
-                with contextlib.suppress(ConnectionError):
-                    await answer.flush()
+                await answer.close()
             writer.transport.abort()
-        if isinstance(ended[0], Exception):
-            raise ended[0]
 
     async def _stream(self, answer: _Answer, session: Session, asked: PlainRequest) -> None:
         try:
@@ -149,6 +151,9 @@ class EventConnections:
             answer.refuse(STATUS.get(error.kind, 503), dump({"error": error.wire()}).encode())
         except ConnectionError:
             return  # the client is gone, or does not read
+        except Exception:  # noqa: BLE001 - the client learns that it failed, the journal why
+            _log.exception("GET /events failed unexpectedly")
+            answer.refuse(500, dump({"error": AiosError(ErrorKind.INTERNAL).wire()}).encode())
         answer.end()
 
 
@@ -176,6 +181,13 @@ class _Answer:
                 await self._writer.drain()
         except TimeoutError:
             raise ConnectionResetError("the client does not read") from None
+
+    async def close(self) -> None:
+        """Until the client has taken all that was sent, or leaves, or takes too long."""
+        self._writer.close()
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(self._allowance().event_timeout):
+                await self._writer.wait_closed()
 
     def refuse(self, status: int, body: bytes) -> None:
         """Say why there is no stream; one that has begun can only end."""

@@ -65,8 +65,9 @@ class Life:
         return heard
 
     async def status(self, made: str) -> int:
-        self.http.send("GET", f"/events?subscription_id={made}")
-        return (await self.http.answer()).status
+        async with Http.connect(self.sockets.http) as http:  # which is the stream's alone, or its refusal's
+            http.send("GET", f"/events?subscription_id={made}")
+            return (await http.answer()).status
 
 
 @asynccontextmanager

@@ -92,6 +92,19 @@ def test_a_request_that_comes_in_pieces_is_served_all_the_same(place: Path) -> N
     play(scenario())
 
 
+def test_a_fault_of_ours_shows_nothing_but_that_there_was_one(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        stand_in = StandIn(errors={"task.subscribe": RuntimeError("the secret")})
+        async with door(place, stand_in, stand_in) as (paths, _), Http.connect(paths.http) as http:
+            http.send("GET", "/events")
+            answer = await http.answer()
+            assert (answer.status, answer.json["error"]["data"]["error_id"]) == (500, "AIOS-INTERNAL")
+            assert await http.reader.read() == b""
+        assert caplog.text.count("RuntimeError: the secret") == 1
+
+    play(scenario())
+
+
 def test_a_stream_needs_no_aiohttp(place: Path) -> None:
     """In a process of its own, where nobody else has imported it."""
     script = f"""
