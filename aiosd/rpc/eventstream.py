@@ -201,7 +201,7 @@ class _Answer:
     def end(self) -> None:
         """The end of the body, when it has one."""
         if not self.ended:
-            self._writer.write(b"0\r\n\r\n")
+            self._writer.write(b"0\r\n\r\n" if self._begun else _STREAM + b"0\r\n\r\n")
             self.ended = True
 
 
