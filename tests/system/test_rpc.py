@@ -206,8 +206,12 @@ def test_what_is_asked_for_is_held_by_systemd(equipped: Container) -> None:
 
 
 def test_the_first_http_client_costs_what_it_costs(http: str, equipped: Container) -> None:
-    """aiohttp is only loaded when somebody speaks HTTP."""
+    """aiohttp is only loaded when somebody speaks HTTP; all else that is not there at the start comes by itself."""
     equipped.run("systemctl", "restart", "aiosd.service")
+    deadline = time.monotonic() + 60
+    while "rpds" not in equipped.sh("cat /proc/$(systemctl show -P MainPID aiosd.service)/maps"):  # of schemas
+        assert time.monotonic() < deadline, "it does not come to rest"
+        time.sleep(0.1)
     before = _rss(equipped)
     with Client(http) as client:
         client.call("aios/service.status")
