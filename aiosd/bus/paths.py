@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aiosd.model.later import dataclass
@@ -81,8 +82,9 @@ class Target:
         return {name: value for name, value in named.items() if value}
 
 
+@lru_cache(maxsize=256)
 def task_path(task_id: str) -> str:
-    """The path of a task. Raises ValueError for what is not a task's id."""
+    """The path of a task, which is named eight times in its life. Raises ValueError for what is not a task's id."""
     if len(task_id) > MAX_ID or _ID.fullmatch(task_id) is None:
         raise ValueError("not a task's id")
     return f"{TASKS_PATH}/{task_id.replace('-', '_')}"

@@ -203,30 +203,29 @@ class Creation:
         options = request.options
         blank = self._blank(caller, capability)
         not_before = _moment(options.not_before)
-        task = replace(
-            blank,
-            id=_task_id(caller, options.handle_token),
-            title=options.title or capability.title,
-            priority=blank.priority if options.priority is None else Priority.from_name(options.priority),
-            phase=Phase.WAITING if options.depends_on or not_before else Phase.QUEUED,
-            arguments=request.arguments,
-            metadata=request.metadata,
-            timeout_ms=_shorter(blank.timeout_ms, options.timeout_ms),
-            retry_max=blank.retry_max if options.retry is None else options.retry.max_attempts,
-            retry_delay_ms=blank.retry_delay_ms if options.retry is None else options.retry.delay_ms,
-            not_before=not_before,
-            idempotency_key=options.idempotency_key,
-            parent_id=options.parent_task_id,
-            session_id=options.session_id,
-            execution_mode=options.execution_mode or "independent",
-            risk_level=options.risk_level,
-            kind=options.kind,
-            goal=options.goal,
-            constraints=tuple(options.constraints),
-            shared_context=tuple(dict.fromkeys(options.shared_context_refs)),
-            handoff=options.handoff_expected,
-            limits=None if options.limits is None else options.limits.model_dump(exclude_none=True),
-        )
+        task = blank.having({
+            "id": _task_id(caller, options.handle_token),
+            "title": options.title or capability.title,
+            "priority": blank.priority if options.priority is None else Priority.from_name(options.priority),
+            "phase": Phase.WAITING if options.depends_on or not_before else Phase.QUEUED,
+            "arguments": request.arguments,
+            "metadata": request.metadata,
+            "timeout_ms": _shorter(blank.timeout_ms, options.timeout_ms),
+            "retry_max": blank.retry_max if options.retry is None else options.retry.max_attempts,
+            "retry_delay_ms": blank.retry_delay_ms if options.retry is None else options.retry.delay_ms,
+            "not_before": not_before,
+            "idempotency_key": options.idempotency_key,
+            "parent_id": options.parent_task_id,
+            "session_id": options.session_id,
+            "execution_mode": options.execution_mode or "independent",
+            "risk_level": options.risk_level,
+            "kind": options.kind,
+            "goal": options.goal,
+            "constraints": tuple(options.constraints),
+            "shared_context": tuple(dict.fromkeys(options.shared_context_refs)),
+            "handoff": options.handoff_expected,
+            "limits": None if options.limits is None else options.limits.model_dump(exclude_none=True),
+        })  # fmt: skip
         return Draft(task, tuple(dict.fromkeys(options.depends_on)))
 
     def _store(self, transaction: Transaction, prepared: Prepared, request: wire.TaskCreate) -> Task:

@@ -82,7 +82,8 @@ class PacketSocket:
         if self._socket.fileno() >= 0:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket.fileno())
-            loop.remove_writer(self._socket.fileno())
+            if self._writable is not None:
+                loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
     async def receive(self) -> Packet | None:
