@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aiosd.rpc.eventstream import MAX_HEAD, plain_request
 from tests.rig import host
@@ -68,6 +70,25 @@ def test_its_words_are_understood() -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_everything_else_is_for_the_whole_server(name: str) -> None:
     assert plain_request(OTHERS[name]) is None
+
+
+@given(
+    text=st.sampled_from(sorted(PLAIN.values())), place=st.integers(0, 160), gone=st.integers(0, 8),
+    put=st.one_of(st.binary(max_size=6), st.sampled_from((b"\r\n", b"\r", b"\n", b":", b" ", b"%0d%0a", b"\x00", b"\t"))),
+)  # fmt: skip
+def test_what_was_changed_is_none_or_reads_the_same_to_everybody(
+    text: bytes, place: int, gone: int, put: bytes
+) -> None:
+    changed = text[:place] + put + text[place + gone :]
+    found = plain_request(changed)
+    if found is not None:
+        head = changed[: found.size]
+        assert head == changed
+        assert head.count(b"\r\n\r\n") == 1
+        assert head.isascii()
+        assert not set(head) & {0, 9, 11, 12, 127}
+        assert head.count(b"\r") == head.count(b"\n") == head.count(b"\r\n")
+        assert head.startswith(b"GET /events")
 
 
 def test_a_head_that_is_longer_than_what_is_looked_at_is_none() -> None:
