@@ -74,11 +74,9 @@ def test_everything_else_is_for_the_whole_server(name: str) -> None:
 
 @given(
     text=st.sampled_from(sorted(PLAIN.values())), place=st.integers(0, 160), gone=st.integers(0, 8),
-    put=st.one_of(st.binary(max_size=6), st.sampled_from((b"\r\n", b"\r", b"\n", b":", b" ", b"%0d%0a", b"\x00", b"\t"))),
+    put=st.one_of(st.binary(max_size=6), st.sampled_from((b"\r\n", b"\r", b"\n", b":", b" ", b"%0d", b"\t"))),
 )  # fmt: skip
-def test_what_was_changed_is_none_or_reads_the_same_to_everybody(
-    text: bytes, place: int, gone: int, put: bytes
-) -> None:
+def test_what_was_changed_is_none_or_has_one_meaning(text: bytes, place: int, gone: int, put: bytes) -> None:
     changed = text[:place] + put + text[place + gone :]
     found = plain_request(changed)
     if found is not None:
