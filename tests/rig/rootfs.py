@@ -132,7 +132,9 @@ def root_directory() -> Path:
     host.require(host.TOOLS)
     with host.locked(cache / "rootfs.lock"):
         if not ready.is_dir():
-            _build(cache, ready)
+            # packaging/tools fills the same directory of downloaded packages
+            with host.locked(cache / "packages.lock"):
+                _build(cache, ready)
     return ready / "root"
 
 
