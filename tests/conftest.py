@@ -2,8 +2,8 @@
 
 `tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients; `tests/rpc`
 the JSON-RPC door on real sockets; `tests/system` the installed product on real systemd; `tests/limits` the same where
-limits are enforced; `tests/image` the package and the OS image. They run in that order: what is cheap and near to the
-cause fails first.
+limits are enforced; `tests/image` the package and the OS image. What is cheap and near to the cause runs, and fails,
+first; of the last kinds, which run side by side, what takes longest begins first.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KINDS = {
     "bus": "a private D-Bus daemon and real clients",
     "rpc": "the JSON-RPC door on real sockets",
     "system": "the installed product on real systemd, in a container",
-    "limits": "the installed product under a kernel that enforces limits",
     "image": "the package and the OS image",
-    "bench": "figures",
     "soak": "minutes of random work and random kills",
+    "limits": "the installed product under a kernel that enforces limits",
+    "bench": "figures",
 }
 #: Where the boxes see this checkout, read-only.
 CHECKOUT_IN_BOX = "/src"
