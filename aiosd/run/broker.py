@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from aiosd.bus.message import BusCallError
 from aiosd.model.ids import Prefix, is_id
-from aiosd.run import notify
 from aiosd.run.forkclient import ForkError
 from aiosd.run.identity import is_dynamic
+from aiosd.run.keeping import Controls
 from aiosd.run.layout import unit_name
 from aiosd.run.packets import Packet, PacketError, PacketSocket
 from aiosd.run.protocol import LIST_PAGE, Op, Refusal, RefusalCode, text_of
@@ -30,10 +30,11 @@ from aiosd.run.units import UnitError
 from aiosd.run.versions import LAUNCHER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.run.identity import DynamicUids
+    from aiosd.run.notify import Passed
     from aiosd.run.rundirs import RunDirectories, RunRecord
     from aiosd.run.starting import Starter
     from aiosd.run.units import Units
@@ -62,7 +63,7 @@ class Broker:
         self._runs = runs
         self._uids = uids
         self._boot_id = boot_id()
-        self._controls: dict[str, int] = {}
+        self._kept: Controls | None = None
         self._live: dict[str, asyncio.Event] = {}
         self._peers: set[PacketSocket] = set()
         self._sends: set[asyncio.Task[None]] = set()
@@ -81,18 +82,18 @@ class Broker:
             Op.REMOVE: self._remove,
         }
 
-    def adopt(self, controls: dict[str, int], live: set[str], units: Units, starter: Starter) -> None:
-        """Begin with what outlived the last launcher: stored descriptors by run, and runs with a scope."""
+    def adopt(self, stored: Sequence[Passed], live: set[str], units: Units, starter: Starter) -> None:
+        """Begin with what outlived the last launcher: stored descriptors, and runs with a scope."""
         self._units, self._starter = units, starter
         for run in live:
             self._live[run] = asyncio.Event()
         self._adopt_users(live)
-        for run, fd in controls.items():
-            if run in live:
-                self._controls[run] = fd
-            else:
-                os.close(fd)
-                notify.unstore(run)
+        self._kept = Controls(stored, self._live.__contains__)
+
+    def close(self) -> None:
+        """An orderly end: the control sockets stay with the service manager."""
+        if self._kept is not None:
+            self._kept.close()
 
     def _adopt_users(self, live: set[str]) -> None:
         """A dynamic user is taken while its run has a scope, however long the run directory is kept."""
@@ -101,12 +102,6 @@ class Broker:
         for record in records:
             if record.run not in live:
                 self._release(record)
-
-    def close(self) -> None:
-        """Let go of the control sockets; those with the service manager stay."""
-        for fd in self._controls.values():
-            os.close(fd)
-        self._controls.clear()
 
     # -- peers ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +198,8 @@ class Broker:
         gone = self._live.pop(run, None)
         if gone is not None:
             gone.set()
-        self._forget(run)
+        if self._kept is not None:
+            self._kept.forget(run)
         if record is not None:
             self._release(record)
         for peer in self._peers:
@@ -215,12 +211,6 @@ class Broker:
     async def _tell(peer: PacketSocket, body: JsonObject) -> None:
         with suppress(ConnectionError):
             await peer.send(body)
-
-    def _forget(self, run: str) -> None:
-        fd = self._controls.pop(run, None)
-        if fd is not None:
-            os.close(fd)
-            notify.unstore(run)
 
     def _release(self, record: RunRecord) -> None:
         """Nothing of the run is left but files; a dynamic user's are kept from the next one with its number."""
@@ -236,6 +226,12 @@ class Broker:
         if self._units is None:
             raise Refusal(RefusalCode.SYSTEMD, "not ready")
         return self._units
+
+    @property
+    def _controls(self) -> Controls:
+        if self._kept is None:
+            raise Refusal(RefusalCode.LAUNCH, "not ready")
+        return self._kept
 
     def _run(self, body: JsonObject) -> str:
         run = text_of(body, "run")
@@ -259,8 +255,7 @@ class Broker:
             if self._runs.read(run) is None:
                 self._live.pop(run, None)
             raise
-        self._controls[run] = os.dup(started.control)
-        notify.store(run, started.control)
+        self._controls.keep(run, started.control)
         unit = started.unit
         answer: dict[str, JsonValue] = {"pid": started.pid, "unit": unit, "control_group": _cgroup_of(started.pid)}
         answer |= {"limits": started.limits, "left_out": list(started.left_out)}
@@ -292,13 +287,17 @@ class Broker:
 
     async def _attach(self, body: JsonObject) -> Answer:
         run = self._run(body)
-        record, control = self._runs.read(run), self._controls.get(run)
-        if record is None or control is None:
+        record = self._runs.read(run)
+        if record is None:
             raise Refusal(RefusalCode.GONE, "there is no such run any more")
         pidfd = self._supervisor(record)
         if pidfd is None:
             raise Refusal(RefusalCode.GONE, "the run's supervisor is gone")
-        return {"pid": record.pid, "unit": record.unit, "active": run in self._live}, (os.dup(control), pidfd)
+        control = self._controls.duplicate(run)
+        if control is None:
+            os.close(pidfd)
+            raise Refusal(RefusalCode.GONE, "nobody can speak to the run's supervisor any more")
+        return {"pid": record.pid, "unit": record.unit, "active": run in self._live}, (control, pidfd)
 
     async def _list(self, body: JsonObject) -> Answer:
         """A page of the runs after `after`; of those with a scope only, when `living` are asked for."""
@@ -346,7 +345,7 @@ class Broker:
                     await live.wait()
             except TimeoutError:
                 raise Refusal(RefusalCode.BUSY, "the run's scope is still there") from None
-        self._forget(run)
+        self._controls.forget(run)
         await asyncio.to_thread(self._runs.remove, run)
         return {}, ()
 

@@ -13,6 +13,7 @@ import os
 import pwd
 import signal
 import socket
+from contextlib import closing
 from pathlib import Path
 
 from aiosd.run.forkclient import ForkError, spawn
@@ -80,21 +81,22 @@ async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
     runs.prepare()
     uids = DynamicUids()
     passed = notify.passed()
-    controls = {item.name: item.fd for item in passed if item.name.startswith("run-")}
-    listeners = [socket.socket(fileno=item.fd) for item in passed if item.name not in controls]
+    controls = [item for item in passed if item.name.startswith("run-")]
+    listeners = [socket.socket(fileno=item.fd) for item in passed if item not in controls]
     if not listeners:
         listeners = [_listen(arguments.socket or LAUNCHER_SOCKET, peer.pw_uid)]
     broker = Broker(peer.pw_uid, runs, uids)
     fork_server = ForkServer(forks)
-    async with SystemBus() as bus, asyncio.TaskGroup() as group:
-        units = Units(bus, Variant, broker.scope_ended)
-        await units.start()
-        manifests = Manifests(tuple(arguments.capabilities or DEFAULT))
-        broker.adopt(controls, await units.active(), units, Starter(runs, manifests, uids, fork_server, units))
-        tasks = [group.create_task(fork_server.serve()), group.create_task(_until_closed(bus.closed))]
-        tasks += [group.create_task(broker.accept(listener)) for listener in listeners]
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [task.cancel() for task in tasks])
-        notify.notify("READY=1")
+    with closing(broker):
+        async with SystemBus() as bus, asyncio.TaskGroup() as group:
+            units = Units(bus, Variant, broker.scope_ended)
+            await units.start()
+            manifests = Manifests(tuple(arguments.capabilities or DEFAULT))
+            broker.adopt(controls, await units.active(), units, Starter(runs, manifests, uids, fork_server, units))
+            tasks = [group.create_task(fork_server.serve()), group.create_task(_until_closed(bus.closed))]
+            tasks += [group.create_task(broker.accept(listener)) for listener in listeners]
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [task.cancel() for task in tasks])
+            notify.notify("READY=1")
 
 
 async def _until_closed(closed: asyncio.Event) -> None:

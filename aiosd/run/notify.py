@@ -32,9 +32,9 @@ def _connected(address: str) -> socket.socket:
     return sock
 
 
-def store(name: str, fd: int) -> None:
-    """Keep a duplicate of `fd` with the manager, under `name`."""
-    notify(f"FDSTORE=1\nFDNAME={name}", (fd,))
+def store(name: str, *fds: int) -> None:
+    """Keep duplicates of descriptors with the manager, under `name`: all of them or none."""
+    notify(f"FDSTORE=1\nFDNAME={name}", fds)
 
 
 def unstore(name: str) -> None:

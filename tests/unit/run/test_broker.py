@@ -75,7 +75,7 @@ class Launcher:
         await units.start()
         forks = ForkServer(spawned.socket)
         starter = Starter(self.runs, Manifests((self.capabilities,)), uids, forks, units)
-        broker.adopt({}, await units.active(), units, starter)
+        broker.adopt((), await units.active(), units, starter)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self.address))
         listener.listen()
