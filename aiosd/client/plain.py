@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from aiosd.client import messages
-from aiosd.client.messages import HTTP_SOCKET, ProtocolError, StreamReader
+from aiosd.client.messages import HTTP_SOCKET, CallError, ProtocolError, StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,8 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 SETTLED = 5.0
 """Seconds after which a stream that breaks had worked, so that it is taken up at once again."""
+SHUTTING_DOWN = "AIOS-SHUTTING-DOWN"
+"""A refusal after which the service comes back."""
 STREAM_SILENCE = 60.0
 """Seconds without even a heartbeat after which a stream counts as broken."""
 
@@ -160,6 +162,9 @@ class Client:
                 yield from self._stream(query, reader.last_id or last, reader)
             except (OSError, http.client.HTTPException):
                 if first:
+                    raise
+            except CallError as error:
+                if error.error_id != SHUTTING_DOWN:
                     raise
             first = False
             if reader.at_once or time.monotonic() - begun > SETTLED:

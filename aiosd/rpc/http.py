@@ -176,6 +176,10 @@ class HttpDoor:
                 session, request.query.items(), request.headers.get("Last-Event-ID"),
                 lambda data: self._write(request, response, data),
             )  # fmt: skip
+        except ConnectionError:
+            if request.transport is not None:
+                request.transport.abort()  # aiohttp would answer that it is in trouble
+            raise
         except AiosError as error:
             if response.prepared:
                 return response

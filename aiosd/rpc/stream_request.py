@@ -75,8 +75,20 @@ class EventStreams:
     ) -> None:  # fmt: skip
         """Send until the subscription ends or `write` raises. `last`: the header that a reconnecting client sends.
 
-        Raises AiosError for what is refused, before anything is written or when missed events are gone.
+        Raises AiosError for what is refused, before anything is written or when missed events are gone; and
+        ConnectionResetError as the daemon ends: a refusal would tell clients not to come back (HTML standard, 9.2.3).
         """
+        try:
+            await self._run(session, pairs, last, write)
+        except AiosError as error:
+            if error.kind is not ErrorKind.SHUTTING_DOWN:
+                raise
+            raise ConnectionResetError("the daemon ends") from None
+
+    async def _run(
+        self, session: Session, pairs: Iterable[tuple[str, str]], last: str | None,
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:  # fmt: skip
         query = query_of(pairs)
         after = _sequence(last or query.get("last_event_id"))
         entry, is_own = await self._entry(query, session)

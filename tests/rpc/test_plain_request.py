@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.rpc.eventstream import MAX_HEAD, plain_request
 from tests.rig import host
 from tests.rpc.serving import EventStream, Http, door
@@ -120,6 +121,22 @@ def test_a_fault_of_ours_shows_nothing_but_that_there_was_one(place: Path, caplo
             assert (answer.status, answer.json["error"]["data"]["error_id"]) == (500, "AIOS-INTERNAL")
             assert await http.reader.read() == b""
         assert caplog.text.count("RuntimeError: the secret") == 1
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("first", ["", "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"])
+def test_who_asks_as_the_daemon_ends_is_hung_up_on_and_comes_back(place: Path, first: str) -> None:
+    """A refusal would be the end for an EventSource. On a connection of aiohttp's, too."""
+
+    async def scenario() -> None:
+        stand_in = StandIn(errors={"task.subscribe": AiosError(ErrorKind.SHUTTING_DOWN)})
+        async with door(place, stand_in, stand_in) as (paths, _), Http.connect(paths.http) as http:
+            if first:
+                http.writer.write(first.encode())
+                assert (await http.answer()).status == 404
+            http.send("GET", "/events")
+            assert await http.reader.read() == b""
 
     play(scenario())
 
