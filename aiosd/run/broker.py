@@ -65,6 +65,7 @@ class Broker:
         self._boot_id = boot_id()
         self._kept: Controls | None = None
         self._live: dict[str, asyncio.Event] = {}
+        self._starting: dict[str, asyncio.Event] = {}
         self._peers: set[PacketSocket] = set()
         self._sends: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
@@ -239,6 +240,14 @@ class Broker:
             raise Refusal(RefusalCode.BAD_REQUEST, "run: not the id of a run")
         return run
 
+    async def _settled(self, body: JsonObject) -> str:
+        """The run, which is not under way any more: who asks for it may be a daemon after the one that started it."""
+        run = self._run(body)
+        begun = self._starting.get(run)
+        if begun is not None:
+            await begun.wait()
+        return run
+
     async def _hello(self, body: JsonObject) -> Answer:
         if body.get("version") != LAUNCHER:
             raise Refusal(RefusalCode.BAD_REQUEST, f"version: this launcher speaks {LAUNCHER}")
@@ -248,14 +257,20 @@ class Broker:
         run = self._run(body)
         if self._starter is None:
             raise Refusal(RefusalCode.LAUNCH, "not ready")
+        if run in self._starting:
+            raise Refusal(RefusalCode.BUSY, "the run is being started")
         self._live[run] = self._live.get(run) or asyncio.Event()
+        begun = self._starting[run] = asyncio.Event()
         try:
             started = await self._starter.start(read_request(body), self._boot_id)
+            self._controls.keep(run, started.control)
         except BaseException:
             if self._runs.read(run) is None:
                 self._live.pop(run, None)
             raise
-        self._controls.keep(run, started.control)
+        finally:
+            del self._starting[run]
+            begun.set()
         unit = started.unit
         answer: dict[str, JsonValue] = {"pid": started.pid, "unit": unit, "control_group": _cgroup_of(started.pid)}
         answer |= {"limits": started.limits, "left_out": list(started.left_out)}
@@ -286,7 +301,7 @@ class Broker:
         return pidfd is not None
 
     async def _attach(self, body: JsonObject) -> Answer:
-        run = self._run(body)
+        run = await self._settled(body)
         record = self._runs.read(run)
         if record is None:
             raise Refusal(RefusalCode.GONE, "there is no such run any more")
@@ -319,23 +334,23 @@ class Broker:
         name = text_of(body, "signal")
         if name not in _SIGNALS:
             raise Refusal(RefusalCode.BAD_REQUEST, "signal: not one that is sent here")
-        await self._systemd.kill(unit_name(self._run(body)), signal.Signals[name])
+        await self._systemd.kill(unit_name(await self._settled(body)), signal.Signals[name])
         return {}, ()
 
     async def _stop(self, body: JsonObject) -> Answer:
-        await self._systemd.stop(unit_name(self._run(body)), signal.SIGKILL, _STOP_SECONDS)
+        await self._systemd.stop(unit_name(await self._settled(body)), signal.SIGKILL, _STOP_SECONDS)
         return {}, ()
 
     async def _freeze(self, body: JsonObject) -> Answer:
-        await self._systemd.freeze(unit_name(self._run(body)))
+        await self._systemd.freeze(unit_name(await self._settled(body)))
         return {}, ()
 
     async def _thaw(self, body: JsonObject) -> Answer:
-        await self._systemd.thaw(unit_name(self._run(body)))
+        await self._systemd.thaw(unit_name(await self._settled(body)))
         return {}, ()
 
     async def _remove(self, body: JsonObject) -> Answer:
-        run = self._run(body)
+        run = await self._settled(body)
         record, live = self._runs.read(run), self._live.get(run)
         if live is not None:
             if record is not None and self._alive(record):

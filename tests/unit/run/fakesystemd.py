@@ -33,12 +33,16 @@ def fake_variant(signature: str, value: BusValue) -> BusValue:
 
 @dataclass
 class FakeSystemd:
-    """`unknown`: properties that it refuses. `result`: how its jobs end. `units`: what it was told of each."""
+    """`unknown`: properties that it refuses. `result`: how its jobs end. `units`: what it was told of each.
+
+    `held`: when it makes scopes again.
+    """
 
     unknown: frozenset[str] = frozenset()
     result: str = "done"
     units: dict[str, dict[str, object]] = field(default_factory=dict)
     calls: list[tuple[str, tuple[BusValue, ...]]] = field(default_factory=list)
+    held: asyncio.Event | None = None
     _listeners: list[Callable[[Signal], None]] = field(default_factory=list)
 
     async def add_match(self, rule: str) -> None:
@@ -60,6 +64,8 @@ class FakeSystemd:
         if call.member == "ListUnitsByPatterns":
             return Answer("a", ([[unit, "", "loaded", "active"] for unit in self.units],))
         if call.member == "StartTransientUnit":
+            if self.held is not None:
+                await self.held.wait()
             return self._start(call)
         if call.member in ("KillUnit", "FreezeUnit", "ThawUnit"):
             unit = str(call.body[0])

@@ -352,6 +352,40 @@ def test_the_same_run_is_not_started_twice(launcher: Launcher) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("wanted", ["attach", "stop", "remove"])
+def test_what_the_next_daemon_wants_of_a_run_waits_until_it_has_started(launcher: Launcher, wanted: str) -> None:
+    """The last one died while systemd made the scope. A run that is not there yet must not be taken for one that is
+    over: it would come afterwards, and stay with nobody to open its gate."""
+    launcher.install("test.sleep", ["/bin/sleep", "60"])
+
+    async def scenario() -> None:
+        async with launcher.serve() as client:
+            asked = request("test.sleep")
+            launcher.systemd.held = asyncio.Event()
+            async with LauncherClient(launcher.address) as dying:
+                start = asyncio.create_task(dying.start(asked))
+                while not any(name == "StartTransientUnit" for name, _ in launcher.systemd.calls):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                start.cancel()
+                await asyncio.gather(start, return_exceptions=True)
+            asks = {"attach": client.attach, "stop": client.stop, "remove": client.remove}
+            asking = asyncio.create_task(asks[wanted](asked.run))
+            await asyncio.sleep(0)
+            await client.hello()
+            assert not asking.done()
+            launcher.systemd.held.set()
+            (answer,) = await asyncio.gather(asking, return_exceptions=True)
+            if wanted != "stop":
+                # its shim is not in a scope here, and so not known again; but there is a run now
+                assert isinstance(answer, LauncherError)
+                assert answer.code is (LauncherErrorCode.GONE if wanted == "attach" else LauncherErrorCode.BUSY)
+                assert asked.run in [one.run for one in await client.list_runs(living=True)]
+                await client.stop(asked.run)
+            assert launcher.systemd.units == {}
+
+    asyncio.run(scenario())
+
+
 def test_only_the_daemons_user_is_served(launcher: Launcher) -> None:
     async def scenario() -> None:
         async with launcher.serve(peer=12345) as client:
