@@ -102,7 +102,9 @@ def _content(path: Path | str, offset: int, most: int, *, at_hand: bool) -> byte
         if not at_hand:
             return os.pread(fd, most, offset)
         content = bytearray(min(most, max(0, os.fstat(fd).st_size - offset)))
-        if content and os.preadv(fd, [content], offset, os.RWF_NOWAIT) < len(content):
+        if not content:  # nothing to wait for; and what is no file says so
+            return os.pread(fd, most, offset)
+        if os.preadv(fd, [content], offset, os.RWF_NOWAIT) < len(content):
             raise BlockingIOError(errno.EAGAIN, "it is not in memory")
         return bytes(content)
     finally:

@@ -45,6 +45,13 @@ def test_what_the_disk_would_be_waited_for_is_not_read(tmp_path: Path, monkeypat
         read_exit(path, at_hand=True)
 
 
+@pytest.mark.parametrize("at_hand", [True, False])
+@pytest.mark.parametrize("offset", [0, 1 << 20])
+def test_what_is_no_file_is_no_file_without_news(tmp_path: Path, offset: int, at_hand: bool) -> None:  # noqa: FBT001
+    with pytest.raises(OSError, match=r"directory|not supported|unavailable"):
+        read_events(tmp_path, offset, at_hand=at_hand)
+
+
 def test_no_file_has_no_events(tmp_path: Path) -> None:
     assert read_events(tmp_path / "events", 0) == ([], 0)
 
