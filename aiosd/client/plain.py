@@ -27,6 +27,8 @@ SETTLED = 5.0
 """Seconds after which a stream that breaks had worked, so that it is taken up at once again."""
 SHUTTING_DOWN = "AIOS-SHUTTING-DOWN"
 """A refusal after which the service comes back."""
+ASK_AGAIN = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds before a call that met a stopping service is made again; together more than a stop takes."""
 STREAM_SILENCE = 60.0
 """Seconds without even a heartbeat after which a stream counts as broken."""
 
@@ -84,7 +86,22 @@ class Client:
             self._connection = None
 
     def call(self, method: str, params: JsonObject | None = None) -> dict[str, JsonValue]:
-        """Any method, by its JSON-RPC name."""
+        """Any method, by its JSON-RPC name.
+
+        A service that is stopping carries out nothing and says so: then the call is made again, to the one that comes
+        after it, some times.
+        """
+        for pause in ASK_AGAIN:
+            try:
+                return self._call(method, params)
+            except CallError as error:
+                if error.error_id != SHUTTING_DOWN:
+                    raise
+            self.close()
+            time.sleep(pause)
+        return self._call(method, params)
+
+    def _call(self, method: str, params: JsonObject | None) -> dict[str, JsonValue]:
         call = messages.call(method, params)
         answer = messages.read(self._post(call.text().encode()))
         if answer.get("id") != call.id and "error" not in answer:

@@ -11,7 +11,8 @@ import pytest
 
 from aiosd.client import AsyncClient, CallError, Client, Event
 from aiosd.client.messages import StreamReader
-from aiosd.client.plain import FIRST_PAUSE, LONGEST_PAUSE
+from aiosd.client.plain import ASK_AGAIN, FIRST_PAUSE, LONGEST_PAUSE
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.rpc.server import RpcDoor, Speech
 from tests.rpc.serving import door, listening
 from tests.rpc.standin import TASK, StandIn
@@ -160,6 +161,25 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew(place: Path) -> Non
                         assert answer["operation"] == "task.get"
             with pytest.raises(OSError):
                 await asyncio.to_thread(client.call, "aios/task.get", {"task_id": TASK})
+
+    play(scenario())
+
+
+def test_a_call_that_meets_a_stopping_service_is_made_to_the_next(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("aiosd.client.plain.time.sleep", pauses.append)
+    stopping = AiosError(ErrorKind.SHUTTING_DOWN, "The service is stopping", reason="shutting-down")
+
+    async def scenario() -> None:
+        stand_in = StandIn(errors={"task.get": stopping})
+        async with door(place, stand_in, stand_in):
+            with Client(place / "aios.sock") as client:
+                with pytest.raises(CallError, match="stopping"):
+                    await asyncio.to_thread(client.call, "aios/task.get", {"task_id": TASK})
+                assert tuple(pauses) == ASK_AGAIN, "not for ever"
+                monkeypatch.setattr("aiosd.client.plain.time.sleep", lambda _: stand_in.errors.clear())
+                answer = await asyncio.to_thread(client.call, "aios/task.get", {"task_id": TASK})
+                assert answer["operation"] == "task.get"
 
     play(scenario())
 
