@@ -48,7 +48,9 @@ class Bench:
     def idle(self, seconds: float) -> dict[str, dict[str, float]]:
         """What both services cost while nothing happens, by service."""
         argv = ["python3", "-m", "tests.bench.idle", str(seconds)]
-        found: dict[str, dict[str, float]] = json.loads(self.box.run("env", f"--chdir={SOURCES}", *argv).stdout)
+        found: dict[str, dict[str, float]] = json.loads(
+            self.box.run("env", f"--chdir={SOURCES}", *argv, timeout=SECONDS).stdout
+        )
         return found
 
     def restart_with(self, finished: int) -> float:
