@@ -8,6 +8,9 @@ import time
 
 from tests.bench import cgroups
 
+AFTER_START = 5.0
+"""Seconds in which a service that was started a moment ago still does what nobody waits for."""
+
 
 def main() -> None:
     """Processor time (ms) and wake-ups a minute of both services, and their memory (MiB).
@@ -15,6 +18,7 @@ def main() -> None:
     Of aiosd what is resident; of the launcher's processes together what is theirs, shared memory counted once.
     """
     seconds = float(sys.argv[1])
+    time.sleep(min(seconds, AFTER_START))
     before, switches = cgroups.times(), {name: cgroups.wakeups(cgroups.PARTS[name]) for name in cgroups.SERVICES}
     time.sleep(seconds)
     used = cgroups.since(before)
