@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import socket
-from array import array
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiosd.run import notify
+from aiosd.run.ancillary import SIZE, descriptors
 from aiosd.run.syscalls import unread_bytes
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class Bag:
         return cls(sender, receiver)
 
     @classmethod
-    def of(cls, ends: Sequence[socket.socket]) -> tuple[Self, dict[str, int]]:
-        """The one that the manager has kept, and duplicates of all that is in it; a new one if there is none."""
+    def of(cls, ends: Sequence[socket.socket], lives: Callable[[str], bool]) -> tuple[Self, dict[str, int]]:
+        """The one that the manager has kept, and duplicates of what in it lives; a new one if there is none."""
         try:
             first, second = ends  # in any order; in an empty bag either may be the sender
             bag = cls(second, first) if _is_filled(first) else cls(first, second)
-            return bag, bag._take()
+            return bag, bag._take(lives)
         except (OSError, ValueError):  # not the two ends of one pair
             for end in ends:
                 end.close()
@@ -92,17 +92,17 @@ class Bag:
         socket.send_fds(self._sender, [name.encode()], [fd])
         self.count += 1
 
-    def _take(self) -> dict[str, int]:
-        """Duplicates of all that is in it, by name. What was in it twice is in it once after that."""
+    def _take(self, lives: Callable[[str], bool]) -> dict[str, int]:
+        """Duplicates of what lives, by name; after that nothing else is in the bag, and nothing twice."""
         found: dict[str, int] = {}
 
-        def is_new(entry: _Entry) -> bool:
-            if entry.name in found:
+        def stays(entry: _Entry) -> bool:
+            if entry.name in found or not lives(entry.name):
                 return False
             found[entry.name] = os.dup(entry.fd)
             return True
 
-        self.sort_out(is_new)
+        self.sort_out(stays)
         return found
 
     def sort_out(self, stays: Callable[[_Entry], bool]) -> None:
@@ -155,16 +155,12 @@ def _is_filled(receiver: socket.socket) -> bool:
 
 def _first(receiver: socket.socket) -> _Entry | None:
     """What is first, which stays there (recvmsg(2), MSG_PEEK)."""
-    fds = array("i")
+    flags = socket.MSG_PEEK | socket.MSG_CMSG_CLOEXEC
     try:
-        data, ancillary, _, _ = receiver.recvmsg(
-            _NAME_MAX, socket.CMSG_SPACE(fds.itemsize), socket.MSG_PEEK | socket.MSG_CMSG_CLOEXEC
-        )
+        data, ancillary, _, _ = receiver.recvmsg(_NAME_MAX, socket.CMSG_SPACE(SIZE), flags)
     except BlockingIOError:
         return None
-    for _, _, content in ancillary:
-        fds.frombytes(content)
-    return _Entry(data.decode(errors="replace"), tuple(fds))
+    return _Entry(data.decode(errors="replace"), descriptors(ancillary))
 
 
 class Controls:
@@ -173,21 +169,24 @@ class Controls:
     def __init__(self, passed: Sequence[Passed], lives: Callable[[str], bool]) -> None:
         """What the manager has kept of those runs that live: in the bag, or each by itself."""
         ends = [socket.socket(fileno=item.fd) for item in passed if item.name == BAG]
-        self._bag, found = Bag.of(ends)
+        self._bag, self._fds = Bag.of(ends, lives)
         self._singly: set[str] = set()
-        self._fds: dict[str, int] = {}
-        singly = [(item.name, item.fd) for item in passed if item.name != BAG]
-        for run, fd in [*found.items(), *singly]:
-            if lives(run) and run not in self._fds:
-                self._fds[run] = fd
-            else:
-                os.close(fd)
-        self._bag.sort_out(lambda entry: entry.name in self._fds)
-        for run, _ in singly:
-            if run not in self._fds or run in found or self._bag.put(run, self._fds[run]):
+        for item in passed:
+            if item.name != BAG:
+                self._adopt(item.name, item.fd, lives)
+
+    def _adopt(self, run: str, fd: int, lives: Callable[[str], bool]) -> None:
+        """One that the manager has kept by itself, and need not any more when the bag has it or the run is over."""
+        if not lives(run) or run in self._fds:
+            os.close(fd)
+            if run not in self._singly:
                 notify.unstore(run)
-            else:
-                self._singly.add(run)
+            return
+        self._fds[run] = fd
+        if self._bag.put(run, fd):
+            notify.unstore(run)
+        else:
+            self._singly.add(run)
 
     def close(self) -> None:
         """An orderly end: each is with the manager from now on, where a launcher of before would look for it."""

@@ -6,7 +6,6 @@ peer and ends the connection.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import os
 import socket
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.model.jsontext import JsonObject, JsonTextError, dump, parse_object
 from aiosd.model.later import dataclass
+from aiosd.run.ancillary import SIZE, descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _SEND = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 """As numbers: to combine flags of an enum takes longer than the system call."""
 
 _FDS_MAX = 8
-_ANCILLARY = socket.CMSG_LEN(_FDS_MAX * array.array("i").itemsize)
+_ANCILLARY = socket.CMSG_LEN(_FDS_MAX * SIZE)
 _BUFFER = memoryview(bytearray(PACKET_MAX + 1))
 """Where every packet arrives; it is parsed before the next one is taken."""
 
@@ -48,14 +48,6 @@ class Packet:
         for fd in self.fds:
             with suppress(OSError):
                 os.close(fd)
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return tuple(fds)
 
 
 class PacketSocket:
@@ -147,7 +139,7 @@ class PacketSocket:
             raise ConnectionResetError(str(error)) from None
         if not size:
             return None
-        packet = Packet({}, _descriptors(ancillary))
+        packet = Packet({}, descriptors(ancillary))
         if size > PACKET_MAX or seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             packet.close()
             raise PacketError("the packet is too large")

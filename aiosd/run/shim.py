@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import socket
-from array import array
 from typing import TYPE_CHECKING
 
 from aiosd.run import exitrecord, landlock, sandbox, seccomp, syscalls
+from aiosd.run.ancillary import SIZE, descriptors
 from aiosd.run.artifacts import BlobFile
 from aiosd.run.cgroup import Scope
 from aiosd.run.control import ControlSocket
@@ -52,12 +52,8 @@ def wait(fd: int) -> None:
 
 def _receive(sock: socket.socket) -> tuple[bytes, Sequence[int]]:
     """A packet and its descriptors, which the program is not to inherit: `socket.recv_fds` drops the flag for that."""
-    fds = array("i")
-    space = socket.CMSG_SPACE(len(Descriptor) * fds.itemsize)
-    data, ancillary, _, _ = sock.recvmsg(SPEC_MAX, space, socket.MSG_CMSG_CLOEXEC)
-    for _, _, content in ancillary:
-        fds.frombytes(content)
-    return data, fds
+    data, ancillary, _, _ = sock.recvmsg(SPEC_MAX, socket.CMSG_SPACE(len(Descriptor) * SIZE), socket.MSG_CMSG_CLOEXEC)
+    return data, descriptors(ancillary)
 
 
 def _run(spec: ShimSpec, fds: Sequence[int], pipes: Pipes, wakeup: Wakeup) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.task import Run, RunState
+from aiosd.store.statements import update_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,16 +51,7 @@ def update(db: Executor, run_id: str, changes: Mapping[str, object]) -> None:
             values.append(jsontext.dump(value))  # type: ignore[arg-type]  # these columns hold JSON objects
         else:
             values.append(value)  # type: ignore[arg-type]
-    db.execute(_update(tuple(changes)), [*values, run_id])
-
-
-@cache
-def _update(names: tuple[str, ...]) -> str:
-    """The statement that sets these columns."""
-    unknown = set(names) - set(_COLUMNS)
-    if unknown:
-        raise KeyError(sorted(unknown)[0])
-    return f"UPDATE runs SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608
+    db.execute(update_one("runs", _COLUMNS, tuple(changes)), [*values, run_id])
 
 
 def get(db: Executor, run_id: str) -> Run | None:

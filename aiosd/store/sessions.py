@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiosd.model import jsontext
 from aiosd.model.later import dataclass
 from aiosd.model.session import Message, Session, SessionStatus, Thread
+from aiosd.store.statements import update_one
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:
@@ -66,11 +67,7 @@ def count_of(db: Executor, uid: int, most: int) -> int:
 
 def update(db: Executor, session_id: str, columns: Mapping[str, Value]) -> None:
     """Set columns of one session. Raises KeyError for a name that is no column to be changed."""
-    unknown = set(columns) - _COLUMNS
-    if unknown:
-        raise KeyError(sorted(unknown)[0])
-    sets = ", ".join(f"{name} = ?" for name in columns)
-    db.execute(f"UPDATE sessions SET {sets} WHERE id = ?", [*columns.values(), session_id])  # noqa: S608
+    db.execute(update_one("sessions", _COLUMNS, tuple(columns)), [*columns.values(), session_id])
 
 
 def get(db: Executor, session_id: str) -> Session | None:

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -14,6 +13,7 @@ from aiosd.model import jsontext
 from aiosd.model.later import dataclass
 from aiosd.model.status import Level, Phase, Priority, Status
 from aiosd.model.task import FIELDS, Task
+from aiosd.store.statements import update_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,16 +128,8 @@ def insert(db: Executor, task: Task) -> int:
 
 def update(db: Executor, task_id: str, changes: Mapping[str, object]) -> None:
     """Set columns of one task. Raises KeyError for a name that is no column."""
-    db.execute(_update(tuple(changes)), [*(_to_value(value) for value in changes.values()), task_id])
-
-
-@cache
-def _update(names: tuple[str, ...]) -> str:
-    """The statement that sets these; there are as many as this program has ways to change a task."""
-    unknown = set(names) - set(_COLUMNS)
-    if unknown:
-        raise KeyError(sorted(unknown)[0])
-    return f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in names)} WHERE id = ?"  # noqa: S608
+    values = [*(_to_value(value) for value in changes.values()), task_id]
+    db.execute(update_one("tasks", _COLUMNS, tuple(changes)), values)
 
 
 def get(db: Executor, task_id: str) -> Task | None:

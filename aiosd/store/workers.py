@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.worker import Assignment, AssignmentStatus, Liveness, Serves, Worker, WorkerStatus
+from aiosd.store.statements import update_one
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:
@@ -159,11 +160,8 @@ def of_task(db: Executor, task_id: str) -> list[Assignment]:
 
 def update_assignment(db: Executor, assignment_id: str, columns: Mapping[str, str | int | None]) -> None:
     """Set columns of one. Raises KeyError for a name that is no column."""
-    unknown = set(columns) - set(_ASSIGNMENT_NAMES)
-    if unknown:
-        raise KeyError(sorted(unknown)[0])
-    sets = ", ".join(f"{name} = ?" for name in columns)
-    db.execute(f"UPDATE assignments SET {sets} WHERE id = ?", [*columns.values(), assignment_id])  # noqa: S608
+    statement = update_one("assignments", _ASSIGNMENT_NAMES, tuple(columns))
+    db.execute(statement, [*columns.values(), assignment_id])
 
 
 def settle(db: Executor, task_id: str, status: AssignmentStatus, reason: str | None, now: int) -> None:

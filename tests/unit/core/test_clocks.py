@@ -87,6 +87,17 @@ async def still(aios: Core, task: str, state: str) -> None:
     assert state in (found.status, found.phase)
 
 
+async def has_an_hour(aios: Core, machine: Machine, jump: float, task: str, state: str, reason: str) -> None:
+    """An hour of the machine's time, whatever the wall clock says; then it has failed for that reason."""
+    machine.set_clock(jump)
+    await still(aios, task, state)
+    machine.sleep(HOUR - MINUTE)
+    await still(aios, task, state)
+    machine.sleep(2 * MINUTE)
+    ended = await aios.ended(task)
+    assert (ended.status, ended.reason) == ("failed", reason)
+
+
 async def waits(run: FakeRun) -> None:
     await run.go()
     await run.hear("cancel")
@@ -126,13 +137,7 @@ def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_
             task = await aios.create(CAPABILITY, timeout_ms=int(HOUR * 1000))
             await aios.until(task, "running")
             await eventually(lambda: aios.supervision.watches[task].deadline_at is not None)
-            machine.set_clock(jump)
-            await still(aios, task, "running")
-            machine.sleep(HOUR - MINUTE)
-            await still(aios, task, "running")
-            machine.sleep(2 * MINUTE)
-            ended = await aios.ended(task)
-            assert (ended.status, ended.reason) == ("failed", "timeout")
+            await has_an_hour(aios, machine, jump, task, "running", "timeout")
 
     play(scenario())
 
@@ -149,13 +154,7 @@ def test_the_time_limit_of_a_workers_task_is_time_of_the_machine(
             (task,) = (await plan(aios, where, {"title": "a", "goal": "it", "timeout_ms": LIMIT})).values()
             await (await register(aios)).takes()
             await eventually(lambda: aios.services.assigner.limited == 1)
-            machine.set_clock(jump)
-            await still(aios, task, "working")
-            machine.sleep(HOUR - MINUTE)
-            await still(aios, task, "working")
-            machine.sleep(2 * MINUTE)
-            ended = await aios.ended(task)
-            assert (ended.status, ended.reason) == ("failed", "timeout")
+            await has_an_hour(aios, machine, jump, task, "working", "timeout")
 
     play(scenario())
 
@@ -188,13 +187,7 @@ def test_a_program_waits_as_long_as_it_said(kind: str, jump: float, machine: Mac
             task = await aios.create(CAPABILITY)
             await aios.until(task, state)
             await eventually(lambda: aios.services.expiry.limited == 1)
-            machine.set_clock(jump)
-            await still(aios, task, state)
-            machine.sleep(HOUR - MINUTE)
-            await still(aios, task, state)
-            machine.sleep(2 * MINUTE)
-            ended = await aios.ended(task)
-            assert (ended.status, ended.reason) == ("failed", reason)
+            await has_an_hour(aios, machine, jump, task, state, reason)
 
     play(scenario())
 
@@ -213,13 +206,7 @@ def test_a_person_has_as_long_as_was_said(kind: str, jump: float, machine: Machi
                 task, _ = await waiting(aios)
             await aios.until(task, "auth_required")
             await eventually(lambda: aios.services.lapse.limited == 1)
-            machine.set_clock(jump)
-            await still(aios, task, "auth_required")
-            machine.sleep(HOUR - MINUTE)
-            await still(aios, task, "auth_required")
-            machine.sleep(2 * MINUTE)
-            ended = await aios.ended(task)
-            assert (ended.status, ended.reason) == ("failed", "auth-timeout")
+            await has_an_hour(aios, machine, jump, task, "auth_required", "auth-timeout")
 
     play(scenario())
 
