@@ -66,8 +66,6 @@ class Broker:
         self._kept: Controls | None = None
         self._live: dict[str, asyncio.Event] = {}
         self._starting: dict[str, asyncio.Event] = {}
-        self._peers: set[PacketSocket] = set()
-        self._sends: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_IN_FLIGHT)
         self._starter: Starter | None = None
         self._units: Units | None = None
@@ -129,7 +127,6 @@ class Broker:
         try:
             if not await self._is_ours(sock, peer):
                 return
-            self._peers.add(peer)
             async with asyncio.TaskGroup() as group:
                 while (packet := await peer.receive()) is not None:
                     await self._slots.acquire()
@@ -137,7 +134,6 @@ class Broker:
         except* (ConnectionError, PacketError) as group_error:
             _log.warning("the connection of the daemon ends: %s", group_error.exceptions[0])
         finally:
-            self._peers.discard(peer)
             peer.close()
 
     async def _handle(self, peer: PacketSocket, packet: Packet) -> None:
@@ -188,8 +184,8 @@ class Broker:
             _log.exception("a request failed")
             raise Refusal(RefusalCode.LAUNCH, f"the launcher failed: {type(error).__name__}") from None
 
-    def scope_ended(self, run: str, result: str) -> None:
-        """systemd says that a scope is gone: forget the control socket, tell the daemon.
+    def scope_ended(self, run: str) -> None:
+        """systemd says that a scope is gone: forget the control socket. The daemon knows it from the run's pidfd.
 
         It says so of every unit when it reloads its configuration, too: then the shim is still where it was.
         """
@@ -203,15 +199,6 @@ class Broker:
             self._kept.forget(run)
         if record is not None:
             self._release(record)
-        for peer in self._peers:
-            task = asyncio.create_task(self._tell(peer, {"event": "scope", "run": run, "result": result}))
-            self._sends.add(task)
-            task.add_done_callback(self._sends.discard)
-
-    @staticmethod
-    async def _tell(peer: PacketSocket, body: JsonObject) -> None:
-        with suppress(ConnectionError):
-            await peer.send(body)
 
     def _release(self, record: RunRecord) -> None:
         """Nothing of the run is left but files; a dynamic user's are kept from the next one with its number."""

@@ -187,10 +187,9 @@ class ControlChannel:
 class LauncherClient:
     """An async context manager; every method raises LauncherError."""
 
-    def __init__(self, path: Path = LAUNCHER_SOCKET, *, on_scope: Callable[[str, str], None] | None = None) -> None:
-        """`on_scope`: called with run and systemd's result when a scope has ended."""
+    def __init__(self, path: Path = LAUNCHER_SOCKET) -> None:
+        """`path`: of the launcher's socket."""
         self._path = path
-        self._on_scope = on_scope
         self._connecting = asyncio.Lock()
         self._connection: PacketSocket | None = None
         self._waiting: dict[int, asyncio.Future[Packet]] = {}
@@ -238,11 +237,6 @@ class LauncherClient:
 
     def _on_packet(self, packet: Packet) -> None:
         body = packet.body
-        if body.get("event") == "scope":
-            packet.close()
-            if self._on_scope is not None:
-                self._on_scope(str(body.get("run")), str(body.get("result")))
-            return
         identifier = body.get("id")
         waiting = self._waiting.get(identifier) if isinstance(identifier, int) else None
         if waiting is None or waiting.done():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,16 +56,13 @@ class UnitError(Exception):
 class Units:
     """The scopes of runs."""
 
-    def __init__(
-        self, bus: Bus, variant: Callable[[str, BusValue], BusValue], ended: Callable[[str, str], None]
-    ) -> None:
-        """`variant`: makes a D-Bus variant. `ended`: called with run and result when a scope is gone."""
+    def __init__(self, bus: Bus, variant: Callable[[str, BusValue], BusValue], ended: Callable[[str], None]) -> None:
+        """`variant`: makes a D-Bus variant. `ended`: called with the run when a scope is gone."""
         self._bus = bus
         self._variant = variant
         self._ended = ended
         self._jobs: dict[str, asyncio.Future[str]] = {}
         self._gone: dict[str, asyncio.Event] = {}
-        self._results: dict[str, str] = {}
         self._refused: set[str] = set()
         self.version = ""
 
@@ -75,10 +71,6 @@ class Units:
         self._bus.on_signal(self._on_signal)
         for member in ("JobRemoved", "UnitRemoved"):
             await self._bus.add_match(f"type='signal',sender='{_SYSTEMD}',interface='{_MANAGER}',member='{member}'")
-        await self._bus.add_match(
-            f"type='signal',sender='{_SYSTEMD}',interface='{_PROPERTIES}',member='PropertiesChanged',"
-            f"path_namespace='{_PATH}/unit',arg0='{_SYSTEMD}.Scope'"
-        )
         await self._manager("Subscribe")
         answer = await self._bus.call(Call(_SYSTEMD, _PATH, _PROPERTIES, "Get", "ss", (_MANAGER, "Version")))
         self.version = str(getattr(answer.body[0], "value", answer.body[0]))
@@ -192,31 +184,12 @@ class Units:
                 waiting.set_result(str(signal.body[3]))
         elif signal.member == "UnitRemoved" and len(signal.body) == 2:
             self._on_removed(str(signal.body[0]))
-        elif signal.member == "PropertiesChanged" and len(signal.body) == 3:
-            self._on_changed(signal)
-
-    def _on_changed(self, signal: Signal) -> None:
-        changed = signal.body[1]
-        result = changed.get("Result") if isinstance(changed, Mapping) else None
-        if result is not None:
-            self._results[signal.path] = str(getattr(result, "value", result))
 
     def _on_removed(self, unit: str) -> None:
-        result = self._results.pop(object_path(unit), "success")
         run = run_of_unit(unit)
         if run is None:
             return
         gone = self._gone.get(unit)
         if gone is not None:
             gone.set()
-        self._ended(run, result)
-
-
-def object_path(unit: str) -> str:
-    """A unit's D-Bus path: letters and digits as they are, the rest as _xx (sd_bus_path_encode(3))."""
-    first = "0123456789"
-    escaped = "".join(
-        char if char.isascii() and char.isalnum() and not (index == 0 and char in first) else f"_{ord(char):02x}"
-        for index, char in enumerate(unit)
-    )
-    return f"{_PATH}/unit/{escaped}"
+        self._ended(run)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiosd.bus.message import Answer, BusCallError, Call, Signal
-from aiosd.run.units import object_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 MANAGER = "org.freedesktop.systemd1.Manager"
 PATH = "/org/freedesktop/systemd1"
+_ESCAPED = str.maketrans({"-": "_2d", ".": "_2e"})
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class FakeSystemd:
             if unit not in self.units:
                 raise BusCallError("org.freedesktop.systemd1.NoSuchUnit", f"Unit {unit} not loaded.")
             if call.member == "KillUnit" and call.body[2] == 9:
-                asyncio.get_running_loop().call_soon(self.end, unit, "success")
+                asyncio.get_running_loop().call_soon(self.end, unit)
         return Answer("", ())
 
     def _start(self, call: Call) -> Answer:
@@ -87,11 +87,7 @@ class FakeSystemd:
         self.emit(PATH, MANAGER, "JobRemoved", 1, f"{PATH}/job/1", unit, self.result)
         return Answer("o", (f"{PATH}/job/1",))
 
-    def end(self, unit: str, result: str) -> None:
+    def end(self, unit: str) -> None:
         """The scope ends."""
         self.units.pop(unit, None)
-        if result != "success":
-            changed: BusValue = {"Result": fake_variant("s", result)}
-            scope = "org.freedesktop.systemd1.Scope"
-            self.emit(object_path(unit), "org.freedesktop.DBus.Properties", "PropertiesChanged", scope, changed, [])
-        self.emit(PATH, MANAGER, "UnitRemoved", unit, object_path(unit))
+        self.emit(PATH, MANAGER, "UnitRemoved", unit, f"{PATH}/unit/{unit.translate(_ESCAPED)}")

@@ -59,7 +59,6 @@ class Launcher:
         self.capabilities = state / "capabilities.d"
         self.capabilities.mkdir()
         self.address = state / "launcher.sock"
-        self.ended: list[tuple[str, str]] = []
         self.users = DYNAMIC_COUNT
 
     def install(self, name: str, argv: list[str], level: str = "public") -> None:
@@ -81,7 +80,7 @@ class Launcher:
         listener.listen()
         served = [asyncio.create_task(forks.serve()), asyncio.create_task(broker.accept(listener))]
         try:
-            async with LauncherClient(self.address, on_scope=lambda *what: self.ended.append(what)) as client:
+            async with LauncherClient(self.address) as client:
                 yield client
         finally:
             for task in served:
@@ -124,7 +123,7 @@ async def finish(client: LauncherClient, launcher: Launcher, wanted: StartReques
     os.close(run.pidfd)
     channel.close()
     output = launcher.runs.paths(wanted.run).stdout.read_text()
-    launcher.systemd.end(run.unit, "success")
+    launcher.systemd.end(run.unit)
     if remove:
         await client.remove(wanted.run)
     return output
@@ -154,11 +153,10 @@ def test_a_run_from_hello_to_removed(launcher: Launcher) -> None:
             assert record.exit_status == 0
             assert paths.stdout.read_text() == "a b; $(c) --\n"
             assert [event.type for event in read_events(paths.events, 0)[0]] == ["started"]
-            launcher.systemd.end(run.unit, "oom-kill")
+            launcher.systemd.end(run.unit)
             await client.remove(wanted.run)
             assert not paths.directory.exists()
             assert not paths.scratch.exists()
-            assert launcher.ended == [(wanted.run, "oom-kill")]
             assert await client.list_runs() == []
 
     asyncio.run(scenario())
