@@ -2,6 +2,7 @@
 
 Errors go to stderr as two lines at most, `aiosctl: what` and a hint; with --json they go to stdout as
 `{"error": {"code", "message", "data"}}`, so that who reads JSON reads one stream. Exit statuses: `exit_status.py`.
+A fault of our own is told in the same way, with its place instead of a traceback.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
@@ -37,6 +40,8 @@ class Verb(NamedTuple):
     def load(self) -> click.Command:
         """The verb's command, from the module of its name."""
         found = importlib.import_module(f"aiosd.cli.verb.{self.name.replace('-', '_')}").command
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see start.py; a verb may have to put things in order
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if not isinstance(found, click.Command):
             raise TypeError(f"verb {self.name} has no command")
         found.short_help = self.summary
@@ -87,7 +92,7 @@ VERBS = {
 """Every verb, in the order of the help."""
 
 
-class Verbs(click.Group):
+class Verbs(options.Group):
     """`aiosctl`: its verbs are imported when they are used; the help comes from the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -121,7 +126,8 @@ def main() -> NoReturn:
     """
     gc.disable()
     status = run(sys.argv[1:])
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(status)
 
 
@@ -132,17 +138,22 @@ def run(arguments: Sequence[str], connect: Connect | None = None) -> int:
     try:
         status = _invoke(words, session)
         session.out.flush()
-    except BrokenPipeError:
-        return _reader_is_gone()
     except (KeyboardInterrupt, click.Abort):
         return _interrupted(session)
-    except (Failure, click.ClickException, OSError, BaseExceptionGroup) as error:
-        session.json = session.json or _wants_json(words)
-        try:
-            return _fail(session, _as_failure(error))
-        except BrokenPipeError:
+    except Exception as error:  # noqa: BLE001 - `_as_failure` tells what was not expected, too
+        found = _innermost(error)
+        if isinstance(found, BrokenPipeError):
             return _reader_is_gone()
+        session.json = session.json or _wants_json(words)
+        return _fail(session, _as_failure(found))
     return status
+
+
+def _innermost(error: Exception) -> Exception:
+    """The first of those that several things at once came to."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _invoke(words: list[str], session: Session) -> int:
@@ -166,10 +177,8 @@ def _wants_json(words: list[str]) -> bool:
     return "--json" in own
 
 
-def _as_failure(error: BaseException) -> Failure:
-    """The failure in it; what is not expected is a fault of ours and goes on as it is."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _as_failure(error: Exception) -> Failure:
+    """The failure in it; what is not expected is a fault of ours."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, click.ClickException):
@@ -180,20 +189,45 @@ def _as_failure(error: BaseException) -> Failure:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Failure(f"{where}{error.strerror or error}", status=ExitStatus.IO, error_id="AIOSCTL-IO")
-    raise error
+    if isinstance(error, UnicodeEncodeError):  # a word of the command line: whatever else is sent was text before
+        near = ascii(error.object[max(error.start - 20, 0) : error.end + 20])
+        return Failure(f"{near} is not UTF-8 text", status=ExitStatus.USAGE, error_id="AIOSCTL-USAGE")
+    return _fault(error)
+
+
+def _fault(error: Exception) -> Failure:
+    import traceback
+
+    *_, last = traceback.extract_tb(error.__traceback__)
+    place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+    return Failure(
+        f"Internal error at {place}: {type(error).__name__}: {error}",
+        hint="please report it, with what 'aiosctl bug-report' prints",
+        status=ExitStatus.INTERNAL, error_id="AIOSCTL-INTERNAL",
+    )  # fmt: skip
 
 
 def _fail(session: Session, failure: Failure) -> int:
-    if session.json:
-        session.emit({"error": failure.wire()})
+    """Say it where it is read. Of what cannot be written there is the exit status."""
+    if session.json and _json_is_written(session, failure):
         return failure.status
-    session.out.flush()
     from aiosd.cli.session import Style
 
-    print(f"{session.paint('aiosctl:', Style.BAD, session.err)} {clean(failure.what)}", file=session.err)
-    if failure.hint:
-        print(f"  {clean(failure.hint)}", file=session.err)
+    with suppress(OSError):
+        session.out.flush()
+    with suppress(OSError):
+        print(f"{session.paint('aiosctl:', Style.BAD, session.err)} {clean(failure.what)}", file=session.err)
+        if failure.hint:
+            print(f"  {clean(failure.hint)}", file=session.err)
     return failure.status
+
+
+def _json_is_written(session: Session, failure: Failure) -> bool:
+    try:
+        session.emit({"error": failure.wire()})
+    except OSError:
+        return False  # a full disk, for example: stderr may lead elsewhere
+    return True
 
 
 def _interrupted(session: Session) -> int:

@@ -141,6 +141,18 @@ PRIORITIES = click.Choice([priority.wire for priority in Priority])
 STATUSES = click.Choice([status.value for status in Status])
 
 
+class Group(click.Group):
+    """A group of verbs, which takes every word that is none of them for a mistake: click answers some with the help."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that the words begin with."""
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}.")
+        return super().resolve_command(ctx, args)
+
+
 class JsonArguments(click.Command):
     """A verb whose `--json` may be followed by `-` or an object: they are its arguments then, not its output's form."""
 

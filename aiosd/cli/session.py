@@ -82,9 +82,12 @@ class Session:
 
     def run(self, work: Coroutine[object, object, T]) -> T:
         """Run a verb's work to its end."""
-        import asyncio
+        try:
+            import asyncio
 
-        return asyncio.run(work)
+            return asyncio.run(work)
+        finally:
+            work.close()  # Ctrl-C may have come before it began
 
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncIterator[TaskManagerClient]:

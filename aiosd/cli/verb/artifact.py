@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PART = click.option("--part", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Which part of it.")
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """List and fetch what tasks produced."""

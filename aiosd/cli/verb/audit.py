@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiosd.store.audit_verify import Report
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Read and verify the audit trail: who asked for what, who allowed it, what came of it."""

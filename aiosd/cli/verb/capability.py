@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LEVELS = {"high": Style.WAITING, "critical": Style.BAD}
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """List, show and check capabilities."""

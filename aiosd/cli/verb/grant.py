@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """What you have consented to: list it, take it back, add to it."""

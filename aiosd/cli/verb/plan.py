@@ -24,7 +24,7 @@ _session = click.argument("which", metavar="SESSION", type=options.SessionId())
 _file = click.argument("file", required=False, type=click.Path(dir_okay=False, allow_dash=True))
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """A session's plan: show it, make it, change it as a whole or not at all."""

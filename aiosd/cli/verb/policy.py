@@ -28,7 +28,7 @@ _OUTCOMES = {
 }
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Check policy files, and explain what would happen."""

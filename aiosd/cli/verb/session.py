@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _session = click.argument("which", metavar="SESSION", type=options.SessionId())
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Sessions: conversations with their plans and tasks, each on one timeline."""

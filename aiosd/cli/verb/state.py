@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATABASE = Path("/var/lib/aiosd/aiosd.db")
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Check, back up, put back and export the database. While aiosd runs, too, restore excepted."""

@@ -24,7 +24,7 @@ EVENTS = (
 _STYLES = {"active": Style.GOOD, "parked": Style.BAD, "ended": Style.DIM}
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Have tasks' events sent to web addresses."""

@@ -28,7 +28,7 @@ _STYLES = {"idle": Style.GOOD, "busy": Style.RUNNING, "draining": Style.WAITING,
 _GONE = ("worker.unregistered", "worker.lost")
 
 
-@click.group
+@click.group(cls=options.Group)
 @options.common
 def command() -> None:
     """Workers: processes that carry out the tasks of plans that name no capability."""

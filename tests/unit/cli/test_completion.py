@@ -30,7 +30,7 @@ def programs(tmp_path: Path) -> Path:
     folder.mkdir()
     _script(
         folder / "aiosctl",
-        f'exec {sys.executable} -c "from aiosd.cli.main import main; import sys; main()" "$@"',
+        f'exec {sys.executable} -c "from aiosd.cli.start import main; main()" "$@"',
     )
     _script(
         folder / "busctl",

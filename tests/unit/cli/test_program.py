@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="needs dbus-daemon")
 
 ROOT = Path(__file__).parents[3]
-AIOSCTL = [sys.executable, "-c", "from aiosd.cli.main import main; main()"]
+AIOSCTL = [sys.executable, "-c", "from aiosd.cli.start import main; main()"]
 _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>system</type><listen>unix:path={socket}</listen><auth>EXTERNAL</auth>
@@ -162,6 +162,20 @@ def test_errors_of_the_daemon_and_of_the_bus(served: Served) -> None:
     assert done.returncode == 69
     assert done.stderr.startswith(b"aiosctl: The system bus cannot be reached: ")
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "\udcff"), ("session", "create", "caf\udce9"), ("show", "last", "--json", "\udcff")]
+)
+def test_a_word_that_is_not_utf_8_is_refused(served: Served, words: tuple[str, ...]) -> None:
+    """As in file names from before UTF-8: no text of the bus, and no traceback."""
+    done = _run(served, *words)
+    assert done.returncode == 64
+    assert b"Traceback" not in done.stderr
+    if "--json" in words:
+        assert json.loads(done.stdout)["error"]["data"]["error_id"] == "AIOSCTL-USAGE"
+    else:
+        assert b"is not UTF-8 text" in done.stderr
 
 
 def test_no_daemon_on_the_bus(served: Served, tmp_path: Path) -> None:
