@@ -12,20 +12,25 @@ from aiosd.cli.exit_status import ExitStatus
 from aiosd.errors import ErrorKind, by_dbus_name
 
 if TYPE_CHECKING:
-    from aiosd.model.jsontext import JsonValue
+    from aiosd.model.jsontext import JsonObject, JsonValue
 
 
 class Failure(Exception):
     """An expected end of a verb. `kind` is the daemon's row of the error table when it was the daemon that refused."""
 
-    def __init__(self, what: str, *, hint: str = "", status: int, error_id: str, kind: ErrorKind | None = None) -> None:
-        """`what`: a sentence without a full stop. `status`: the exit status. `error_id`: stable, for programs."""
+    def __init__(
+        self, what: str, *, hint: str = "", status: int, error_id: str, kind: ErrorKind | None = None,
+        data: JsonObject | None = None,
+    ) -> None:  # fmt: skip
+        """`what`: a sentence without a full stop. `status`: the exit status. `error_id`: stable, for programs. `data`:
+        what the daemon said beside it: the field at fault, the reason."""
         super().__init__(what)
         self.what = what
         self.hint = hint
         self.status = status
         self.error_id = error_id
         self.kind = kind
+        self.data: JsonObject = data or {}
 
     @property
     def is_absence(self) -> bool:
@@ -34,7 +39,7 @@ class Failure(Exception):
 
     def wire(self) -> dict[str, JsonValue]:
         """The error object of --json: JSON-RPC's shape; `code` only where the daemon's table has one."""
-        data: dict[str, JsonValue] = {"error_id": self.error_id, "exit_status": self.status}
+        data: dict[str, JsonValue] = {**self.data, "error_id": self.error_id, "exit_status": self.status}
         if self.hint:
             data["hint"] = self.hint
         code: dict[str, JsonValue] = {} if self.kind is None else {"code": self.kind.value.code}
@@ -87,16 +92,17 @@ _BUS_ERRORS = {
 }
 
 
-def of_rpc(error_id: str, message: str) -> Failure:
-    """The failure for the error of a JSON-RPC answer."""
+def of_rpc(error_id: str, message: str, data: JsonObject | None = None) -> Failure:
+    """The failure for the error of a JSON-RPC answer. `data`: the error's."""
     kind = next((kind for kind in ErrorKind if kind.value.error_id == error_id), None)
     status = ExitStatus.FAILURE if kind is None else kind.value.exit_status
     hint = "" if kind is None else _HINTS.get(kind, "")
-    return Failure(message, hint=hint, status=status, error_id=error_id, kind=kind)
+    return Failure(message, hint=hint, status=status, error_id=error_id, kind=kind, data=data)
 
 
-def of_dbus(name: str, message: str) -> Failure:
-    """The failure for a D-Bus error reply, whether the daemon's own or the bus's."""
+def of_dbus(name: str, message: str, data: JsonObject | None = None) -> Failure:
+    """The failure for a D-Bus error reply, whether the daemon's own or the bus's. `data`: JSON-RPC's `error.data`,
+    which the daemon sends as a second argument."""
     kind = by_dbus_name(name)
     if kind is not None:
         return Failure(
@@ -105,6 +111,7 @@ def of_dbus(name: str, message: str) -> Failure:
             status=kind.value.exit_status,
             error_id=kind.value.error_id,
             kind=kind,
+            data=data,
         )
     text, status, hint = _BUS_ERRORS.get(name, ("", ExitStatus.FAILURE, ""))
     if not text and name.startswith("org.freedesktop.DBus.Error.Spawn."):

@@ -9,12 +9,14 @@ from aiosd.bus.connection import BusCallError, Call, SystemBus, Variant
 from aiosd.cli import failure
 from aiosd.cli.client import MANAGER, MANAGER_PATH, Notice, Reply
 from aiosd.cli.exit_status import ExitStatus
+from aiosd.model.jsontext import JsonTextError, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aiosd.bus.connection import Signal
     from aiosd.cli.client import Argument, Member
+    from aiosd.model.jsontext import JsonObject
 
 BUS_NAME = "org.aios.TaskManager"
 
@@ -45,7 +47,7 @@ class BusTransport:
         try:
             answer = await self._bus.call(call)
         except BusCallError as error:
-            raise failure.of_dbus(error.name, error.message) from None
+            raise failure.of_dbus(error.name, error.message, _data(error)) from None
         return Reply(answer.body, answer.fds)
 
     @contextlib.asynccontextmanager
@@ -70,6 +72,15 @@ class BusTransport:
             with contextlib.suppress(BusCallError):
                 for rule in rules:
                     await self._bus.remove_match(rule)
+
+
+def _data(error: BusCallError) -> JsonObject:
+    """What came with an error beside its text; {} when that is nothing of aiosd's."""
+    text = error.body[1] if len(error.body) > 1 else None
+    try:
+        return parse_object(text) if isinstance(text, str) else {}
+    except JsonTextError:
+        return {}
 
 
 def _marshal(argument: Argument) -> str | int | list[str] | dict[str, Variant]:

@@ -45,7 +45,7 @@ async def _call(session: Session, method: str, params: JsonObject, socket: str) 
             with Client(socket, interactive=session.ask_password) as client:
                 return await asyncio.to_thread(client.call, method, params)
         except CallError as error:
-            raise of_rpc(error.error_id, str(error)) from None
+            raise of_rpc(error.error_id, str(error), error.data) from None
         except ProtocolError as error:
             die(f"aiosd was not understood: {error}", status=ExitStatus.PROTOCOL)
         except OSError as error:

@@ -102,7 +102,7 @@ class CoreTransport:
             params = row.params(values, target.params)
             answer = await self._thread.there(self._invoke(row.operation, params))
         except AiosError as error:
-            raise of_dbus(error.kind.dbus_name, error.text) from None
+            raise of_dbus(error.kind.dbus_name, error.text, error.data()) from None
         assert isinstance(answer, dict)
         if row.operation == "feed.subscribe":
             self._subscriptions.append(granted(answer))

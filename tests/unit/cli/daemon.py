@@ -45,8 +45,9 @@ CHECKSUM: dict[str, JsonValue] = {
 }
 
 
-def refuse(kind: ErrorKind, message: str = "") -> None:
-    raise of_dbus(kind.dbus_name, message or kind.value.message)
+def refuse(kind: ErrorKind, message: str = "", field: str | None = None) -> None:
+    error = AiosError(kind, message, field=field)
+    raise of_dbus(kind.dbus_name, message or kind.value.message, error.data())
 
 
 @dataclass
@@ -148,7 +149,7 @@ class Daemon:
             return self._on_approval(path, member.name, body)
         task_id = path.removeprefix(f"{MANAGER_PATH}/task/").replace("_", "-") if path != MANAGER_PATH else ""
         if task_id and task_id not in self.tasks:
-            refuse(ErrorKind.TASK_NOT_FOUND, f"Task not found: {task_id}")
+            refuse(ErrorKind.TASK_NOT_FOUND, f"Task not found: {task_id}", "task_id")
         handler = getattr(self, f"_{member.name}")
         given = body[-1] if body and isinstance(body[-1], Mapping) else {}
         plain = {name: option.value for name, option in given.items()}
@@ -182,7 +183,7 @@ class Daemon:
 
     def _GetTask(self, task_id: str, **_: object) -> Reply:
         if task_id not in self.tasks:
-            refuse(ErrorKind.TASK_NOT_FOUND, f"Task not found: {task_id}")
+            refuse(ErrorKind.TASK_NOT_FOUND, f"Task not found: {task_id}", "task_id")
         return Reply((dump(self.tasks[task_id]),))
 
     def _ListTasks(self, *, limit: int = 50, offset: int = 0, **options: object) -> Reply:

@@ -15,6 +15,7 @@ from aiosd.bus.connection import MethodCall, SystemBus, Variant
 from aiosd.cli.client import MANAGER, MANAGER_PATH, MEMBERS, Option
 from aiosd.cli.failure import Failure
 from aiosd.cli.wire import BUS_NAME
+from aiosd.model.jsontext import dump
 from tests.unit.cli import contract
 from tests.unit.cli.daemon import ONE, Daemon
 
@@ -112,7 +113,7 @@ class Server:
             reply = await self.daemon.call(MEMBERS[call.member], call.path, body, None)
         except Failure as failure:
             assert failure.kind is not None
-            self.bus.send_error(call, failure.kind.dbus_name, failure.what)
+            self.bus.send_error(call, failure.kind.dbus_name, failure.what, dump(failure.data))
         else:
             self.bus.send_reply(call, contract.methods()[call.member].given, reply.body, reply.fds)  # type: ignore[arg-type]  # plain values
 

@@ -154,7 +154,9 @@ def test_the_call_says_whether_somebody_may_be_asked(served: Served) -> None:
 def test_errors_of_the_daemon_and_of_the_bus(served: Served) -> None:
     done = _run(served, "show", "task-nope", "--json")
     assert (done.returncode, done.stderr) == (66, b"")
-    assert b'"error_id":"AIOS-TASK-NOT-FOUND"' in done.stdout
+    data = json.loads(done.stdout)["error"]["data"]
+    assert (data["error_id"], data["field"], data["exit_status"]) == ("AIOS-TASK-NOT-FOUND", "task_id", 66)
+    assert data["details"] == "Task not found: task-nope"
     done = subprocess.run(
         [*AIOSCTL, "status"], capture_output=True, cwd=ROOT,
         env={**served.environment, "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"},
