@@ -1,7 +1,8 @@
 """Secrets at rest: sealed with AES-256-GCM (NIST SP 800-38D), bound to their owner and purpose.
 
 The key is the credential `aiosd-key` or the file `key` (store/key_file.py): a new line above the old ones is a
-rotation. What a key sealed carries the key's id, so older lines can go once nothing names them.
+rotation, and so is a credential where there was a file. What a key sealed carries the key's id, so older lines can go
+once nothing names them.
 
 What comes out is a `bytearray`, for its user to wipe; nothing here makes an immutable copy of a secret.
 """

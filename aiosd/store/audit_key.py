@@ -1,9 +1,9 @@
 """The keys that sign the audit trail: Ed25519 (RFC 8032), the newest first, old public keys kept for verifying.
 
-The private key is the credential `aiosd-audit-key` or the file `audit-key` (key_file.py). A second line is the key
+The private key is the credential `aiosd-audit-key` or the file `audit-key` (key_file.py). A second one is the key
 before, there for one purpose: to endorse the newer one, so that who trusts the old key can trust the new. Once that is
-stored, the old private key is removed from our own file: what it signed can then not be signed anew by whoever takes
-the daemon over later.
+stored, the old private key is removed from our own file, and that file where a credential has taken its place: what it
+signed can then not be signed anew by whoever takes the daemon over later.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ class KeyStore:
         return self.load()
 
     def forget_old(self) -> None:
-        """Keep the newest private key only, in our own file; the administrator's credential is theirs."""
+        """Keep the newest private key only, of our own; the administrator's credential is theirs."""
         if self.is_credential:
+            self._file.remove()
             return
         with _named():
             seeds = self._file.read()

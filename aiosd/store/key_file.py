@@ -1,7 +1,8 @@
 """Where a key of the daemon's is: a systemd credential (systemd.exec(5), CREDENTIALS) when there is one, otherwise a
 file in the state directory, made at the first start.
 
-Either holds one key a line, in base64, the newest first. Everything here blocks.
+Either holds one key a line, in base64, the newest first. Where both are there, the administrator gave a credential to a
+daemon that had made keys: those are the older ones. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +41,16 @@ class KeyFile:
 
     def read(self) -> list[bytes]:
         """The keys, the newest first. Raises FileNotFoundError, OSError, KeyFileError."""
-        path = self._credential if self._credential is not None and self._credential.exists() else self.path
+        if self._credential is None or not self._credential.exists():
+            return self._keys(self.path)
+        given = self._keys(self._credential)
+        try:
+            return [*given, *self._keys(self.path)]
+        except (OSError, KeyFileError):  # none of our own, as a rule; what is given is enough
+            return given
+
+    @staticmethod
+    def _keys(path: Path) -> list[bytes]:
         try:
             found = [base64.b64decode(line, validate=True) for line in path.read_bytes().split()]
         except binascii.Error:
@@ -56,6 +66,10 @@ class KeyFile:
         except FileNotFoundError:
             self.write([os.urandom(KEY_BYTES)])
             return self.read(), True
+
+    def remove(self) -> None:
+        """Remove our own file, for ever; not an error when there is none. Raises OSError."""
+        self.path.unlink(missing_ok=True)
 
     def write(self, keys: Sequence[bytes]) -> None:
         """Replace our own file, whole or not at all: a key that is half written would be lost with what it has done."""

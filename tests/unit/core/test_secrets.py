@@ -77,6 +77,19 @@ def test_a_credential_of_the_system_is_taken_and_no_key_is_made(
     assert list(state.iterdir()) == []
 
 
+def test_what_was_sealed_before_there_was_a_credential_still_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load(tmp_path).seal(OWN, bytearray(b"secret"))
+    given_by_systemd = tmp_path / "credentials"
+    given_by_systemd.mkdir()
+    (given_by_systemd / CREDENTIAL).write_bytes(base64.b64encode(NEW) + b"\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(given_by_systemd))
+    vault = load(tmp_path)
+    assert vault.unseal(OWN, before) == b"secret"
+    assert Vault([NEW]).unseal(OWN, vault.seal(OWN, bytearray(b"another"))) == b"another"
+
+
 @pytest.mark.parametrize("text", [b"", b"\n", b"AAAA", b"not base64!", base64.b64encode(b"x" * 31)])
 def test_a_key_that_is_none_is_refused_and_kept(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "key").write_bytes(text)

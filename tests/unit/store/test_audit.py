@@ -270,6 +270,22 @@ def test_the_key_can_be_a_credential(tmp_path: Path) -> None:
         store.begin_rotation()
 
 
+def test_a_credential_that_comes_later_is_endorsed_by_the_key_before_which_is_then_destroyed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As docs/security.md has it: an installed daemon has signed already when its administrator makes a credential."""
+    given = tmp_path / "given-by-systemd"
+    given.mkdir()
+    (given / "aiosd-audit-key").write_bytes(base64.b64encode(bytes(32)) + b"\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(given))
+    asyncio.run(written(folder, commits=1))
+    assert checked(folder).problems == ()
+    with closing(sqlite3.connect(folder / "aiosd.db")) as db:
+        assert [key.endorser is not None for key in public_keys(db)] == [False, True]
+    KeyStore(folder).forget_old()
+    assert not (folder / "audit-key").exists()
+
+
 @pytest.mark.parametrize("text", [b"", b"no base64!", base64.b64encode(b"short")])
 def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "audit-key").write_bytes(text)
