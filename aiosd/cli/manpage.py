@@ -62,7 +62,8 @@ def _argument(argument: click.Argument) -> str:
 
 def _option(option: click.Option) -> Iterator[str]:
     value = "" if option.is_flag else f"={_value(option)}"
-    names = ", ".join(f"**{name}{value if name.startswith('--') else ''}**" for name in option.opts)
+    written = sorted([*option.opts, *option.secondary_opts], key=lambda name: not name.startswith("--"))
+    names = ", ".join(f"**{name}{value if name.startswith('--') else ''}**" for name in written)
     yield f"  {names.replace('--', chr(92) + '-' + chr(92) + '-')}"
     default = f" The default is {option.default}." if option.show_default else ""
     yield _indented((option.help or "") + default, first="  : ") + "\n"

@@ -30,7 +30,10 @@ _session = click.argument("which", metavar="SESSION", type=options.SessionId())
 @click.command
 @_session
 @click.argument("words", nargs=-1, required=True)
-@click.option("--role", type=click.Choice(["user", "assistant", "manager", "system", "worker"]), default="user")
+@click.option(
+    "--role", type=click.Choice(["user", "assistant", "manager", "system", "worker"]), default="user",
+    show_default=True, help="As whom it is said; a message also names the user who wrote it.",
+)  # fmt: skip
 @click.option("--channel", default="cli", show_default=True, help="Where it was said.")
 @click.option("--thread", default="", help="The thread that it belongs to.")
 @click.option("--objective-change", is_flag=True, help="It says what is wanted from now on: a plan's diff is proposed.")

@@ -71,7 +71,7 @@ def add_verbs(parser: argparse.ArgumentParser, kind: type[argparse.ArgumentParse
     approve = verbs.add_parser("approve", help="ask whether it may do something; succeeds only with a yes")
     approve.add_argument("kind")
     approve.add_argument("summary")
-    approve.add_argument("--risk", default="medium", choices=["low", "medium", "high", "critical"])
+    approve.add_argument("--risk", default="medium", choices=["public", "low", "medium", "high", "critical"])
     verbs.add_parser("complete", help="it is done").add_argument("result", nargs="?", default="{}", metavar="JSON")
     fail = verbs.add_parser("fail", help="it could not be done")
     fail.add_argument("message")

@@ -99,6 +99,21 @@ def test_holds_what_the_layout_says(source: Path, package: Path, tmp_path: Path)
     assert set(listing(package)) == laid_out | pages | documents
 
 
+def test_manual_pages_are_set_as_they_are_meant(package: Path, tmp_path: Path) -> None:
+    """man(1) has nothing to say of them, no line is too long, and nothing of their source's markup is left."""
+    subprocess.run(["dpkg-deb", "-x", str(package), str(tmp_path)], check=True)
+    pages = sorted(tmp_path.glob("usr/share/man/man?/*.gz"))
+    assert len(pages) == len(list((host.CHECKOUT / "docs/man").glob("*.md")))
+    for page in pages:
+        words = ("env", "LC_ALL=C.UTF-8", "MANWIDTH=80", "man", "--warnings", "-E", "UTF-8", "-l", str(page))
+        command = [str(PACKAGING / "tools"), "-w", str(tmp_path), "--", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stderr == "", page.name
+        lines = done.stdout.splitlines()
+        assert [line for line in lines if re.search(r"^\s+: |\*\w|\w\*\*|^INNER", line)] == [], page.name
+        assert [line for line in lines if len(line) > 90] == [], page.name
+
+
 def test_no_file_is_more_than_it_has_to_be(package: Path) -> None:
     programs = {"/usr/bin/aiosctl", "/usr/bin/aios-task", "/usr/libexec/aios/aiosd", "/usr/libexec/aios/aios-launcher"}
     odd = {
