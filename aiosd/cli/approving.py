@@ -48,11 +48,28 @@ def _shows(sign: str) -> bool:
 def lines(approval: JsonObject) -> Iterator[tuple[str, str]]:
     """What would run, as whom, within which limits, who asks and why; an empty name continues the row above."""
     yield "Approval", _text(approval, "id")
-    yield "Capability", f"{_text(approval, 'capability_id')} — {_text(approval, 'capability_title')}"
+    by_worker = not _text(approval, "capability_id")
+    if not by_worker:
+        yield "Capability", f"{_text(approval, 'capability_id')} — {_text(approval, 'capability_title')}"
     if _text(approval, "kind") != "run":
-        yield "Program asks", f"{_text(approval, 'summary')} ({_text(approval, 'kind')})"
+        words = f"{_text(approval, 'summary')} ({_text(approval, 'kind')})"
+        yield "Worker asks" if by_worker else "Program asks", words
     yield "Risk", _text(approval, "risk_level")
     yield from _json("Arguments", object_at(approval, "arguments"))
+    if not by_worker:
+        yield from _bounds(approval)
+    uid = integer_at(approval, "uid")
+    if uid is not None:
+        yield "Asked by", f"{visible(user_name(uid))} ({uid}), over {_text(approval, 'requester')}"
+    yield "Asked for", _text(approval, "title")
+    yield from _json("Metadata", object_at(approval, "metadata"))
+    yield "Task", _text(approval, "task_id")
+    yield "Until", moment(string_at(approval, "expires_at"))
+    yield "Hash", _text(approval, "request_hash")
+
+
+def _bounds(approval: JsonObject) -> Iterator[tuple[str, str]]:
+    """Of a program that aiosd runs; a worker is a process of its own, of which nothing is known."""
     program = " ".join(visible(text_of(word)) for word in list_at(approval, "exec"))
     if program:
         yield "Program", program
@@ -63,14 +80,6 @@ def lines(approval: JsonObject) -> Iterator[tuple[str, str]]:
         yield "May write", ", ".join(visible(text_of(path)) for path in paths)
     limits = {**object_at(approval, "limits"), **object_at(approval, "requested_limits")}
     yield "Limits", ", ".join(f"{visible(key)} {text_of(value)}" for key, value in limits.items()) or "none"
-    uid = integer_at(approval, "uid")
-    if uid is not None:
-        yield "Asked by", f"{visible(user_name(uid))} ({uid}), over {_text(approval, 'requester')}"
-    yield "Asked for", _text(approval, "title")
-    yield from _json("Metadata", object_at(approval, "metadata"))
-    yield "Task", _text(approval, "task_id")
-    yield "Until", moment(string_at(approval, "expires_at"))
-    yield "Hash", _text(approval, "request_hash")
 
 
 def _text(value: JsonObject, key: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,8 @@ def _complain(message: str, status: int) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if shutil.which(arguments.command[0]) is None:
+        raise Misuse(f"{arguments.command[0]}: there is no such command that can be run")
     serves = "all" if arguments.serve_all else "own"
     worker = RemoteWorker(
         arguments.worker_id, capabilities=arguments.capability, serves=serves, shell_name="sh",
@@ -125,7 +128,10 @@ def _carry_out(worker: RemoteWorker, job: Assignment, command: list[str], socket
             "AIOS_ASSIGNMENT_ID": job.id, "AIOS_TASK_ID": job.task_id, "AIOS_ATTEMPT": str(job.attempt),
             "AIOS_REQUEST": str(request), "AIOS_SOCKETS": str(sockets),
         }  # fmt: skip
-        process = subprocess.Popen(command, env=surroundings, process_group=0)  # noqa: S603  the user's own command
+        try:
+            process = subprocess.Popen(command, env=surroundings, process_group=0)  # noqa: S603  the user's own
+        except OSError as error:
+            raise Misuse(f"{command[0]} cannot be started: {error.strerror}") from None
         try:
             status = _watch(worker, job, process)
         finally:

@@ -95,6 +95,9 @@ def test_holds_what_the_layout_says(source: Path, package: Path, tmp_path: Path)
     laid_out = {f"/{file.relative_to(staged)}" for file in staged.rglob("*") if file.is_file()}
     pages = {f"/usr/share/man/man{file.stem[-1]}/{file.stem}.gz" for file in (source / "docs/man").glob("*.md")}
     documents = {f"/usr/share/doc/aiosd/{name}" for name in ("changelog.gz", "copyright")}
+    documents |= {
+        f"/usr/share/doc/aiosd/{file.name}" for file in (source / "docs").iterdir() if file.suffix in (".md", ".svg")
+    }
     documents.add("/usr/share/lintian/overrides/aiosd")
     assert set(listing(package)) == laid_out | pages | documents
 
@@ -135,7 +138,7 @@ def test_the_rpm_spec_has_the_same_files(source: Path, package: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Version:        {__version__}\n" in done.stdout
     lines = done.stdout.rpartition("\n%files\n")[2].partition("\n%changelog")[0].splitlines()
-    patterns = [line.strip() for line in lines if line.strip() and not line.startswith("%dir ")]
+    patterns = [line.strip() for line in lines if line.strip() and not line.startswith(("%dir ", "%doc "))]
     debian = {name for name in listing(package) if not name.startswith(("/usr/share/doc/", "/usr/share/lintian/"))}
     files = {name.replace("/usr/lib/python3/dist-packages/", "/usr/lib/python3/site-packages/") for name in debian}
     matching = {text: fnmatch.filter(files, f"{text}*" if text.endswith("/") else text) for text in patterns}

@@ -257,6 +257,35 @@ def test_a_shell_script_is_a_worker(place: Path) -> None:
     patiently(scenario())
 
 
+def test_a_command_that_cannot_be_started_is_said_and_its_task_goes_to_others(place: Path) -> None:
+    script = place / "no-first-line.sh"
+    script.write_text("aios-task worker complete\n")
+    script.chmod(0o755)
+    run = [sys.executable, "-m", "aiosd.worker.command", "worker", "run", "worker_sh", "--serve-all"]
+    run += ["--capability", "git", "--capability", "terminal", "--sockets", str(place), "--"]
+
+    async def said(command: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *run, command, env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(LONG):
+            _, errors = await process.communicate()
+        return process.returncode, errors.decode()
+
+    async def scenario() -> None:
+        async with serving(place) as aios:
+            _, ids = await planned(aios, LOGIN)
+            missing = "/no/such/command"
+            assert await said(missing) == (64, f"aios-task: {missing}: there is no such command that can be run\n")
+            assert (await aios.task(ids[TITLE])).status == "pending"
+            assert await said(str(script)) == (64, f"aios-task: {script} cannot be started: Exec format error\n")
+            async with asyncio.timeout(LONG):
+                await in_thread(place, "worker_py", lambda _: {"right": True})
+            assert (await aios.task(ids[TITLE])).result == {"right": True}
+
+    patiently(scenario())
+
+
 def test_a_killed_shell_worker_loses_its_task_and_its_script_is_not_heard(place: Path) -> None:
     late = """
         echo "$AIOS_ASSIGNMENT_ID" > begun

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 APPROVAL = "apr-01jdxg3v7m9q2w4e6r8t0y1abc"
 HASH = "a" * 64
+BOUNDS = {"capability_title", "exec", "user", "network", "home", "limits"}
+"""What only an approval of a capability's has."""
 
 
 def approval(**more: JsonValue) -> dict[str, JsonValue]:
@@ -63,6 +65,17 @@ class TestApprove:
         for text in ('"rm"', '"-rf"', '"/srv"', "Runs as: root", "tasks_max 16", "bus :1.7", "Clean up", HASH):
             assert text in ran.err
         assert daemon.options("Respond") == {"request_hash": HASH}
+
+    def test_of_a_worker_shows_what_it_asks_and_no_empty_rows(
+        self, aiosctl: Aiosctl, daemon: Daemon, at_terminal: list[str]
+    ) -> None:
+        wish = {"kind": "dangerous_command", "summary": "rm -rf build-cache", "risk_level": "high"}
+        worker = {key: value for key, value in approval(**wish).items() if key not in BOUNDS}
+        daemon.approvals[APPROVAL] = {**worker, "capability_id": "", "arguments": {}}
+        at_terminal.append("approve")
+        lines = [line.strip() for line in aiosctl("approve").err.splitlines() if ":" in line]
+        assert "Worker asks: rm -rf build-cache (dangerous_command)" in lines
+        assert [line for line in lines if line.endswith((":", "—")) or line.startswith(("Runs as", "Sees"))] == []
 
     @pytest.mark.parametrize("answer", ["", "y", "yes", "Approve", "approve!"])
     def test_only_the_whole_word_approves(

@@ -60,7 +60,7 @@ def examples(path: Path) -> list[str]:
     return [block for block in blocks if re.search(r"^id = ", block, re.MULTILINE)]
 
 
-@pytest.mark.parametrize(("path", "count"), [(PAGE, 1), (GUIDE, 2)])
+@pytest.mark.parametrize(("path", "count"), [(PAGE, 1), (GUIDE, 2), (ROOT / "README.md", 1)])
 def test_every_manifest_in_the_documentation_is_right(path: Path, count: int) -> None:
     found = examples(path)
     assert len(found) == count
