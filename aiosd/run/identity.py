@@ -29,8 +29,19 @@ _HOMES = ("/home", "/root", "/run/user")
 _OURS = ("/run/aios", "/var/lib/aiosd", "/var/lib/aios-launcher")
 """The daemon's sockets and state: its callers are people and services, and no task needs to see another's run."""
 
-_SERVICES = ("/run/dbus",)
-"""How system services are reached; what has no network does not reach them either."""
+_SESSIONS = ("/run/screen", "/run/tmux")
+"""Sockets of a user's terminals: who may write into one has left the task. Others are in /tmp and /run/user."""
+
+_SERVICES = "/run"
+"""Where services listen, D-Bus and all others (Unix sockets know no network namespace); what has no network does not
+reach them either."""
+
+_HARMLESS = (
+    "/run/systemd/journal", "/run/systemd/userdb", "/run/systemd/system", "/run/log/journal", "/run/udev/data",
+    "/run/media",
+)  # fmt: skip
+"""What is left of it: where logs go, who users are (nss-systemd(8)), that this is systemd (sd_booted(3)), logs of this
+boot, what devices are, and removable disks."""
 
 
 class IdentityError(ValueError):
@@ -117,9 +128,10 @@ def view_for(capability: Capability, who: Identified, scratch: Path, *, research
     whole = not bounded and capability.home is HomeView.READ_WRITE  # /home as it is
     hidden: tuple[str, ...] = () if whole else _HOMES
     if bounded:
-        hidden += _OURS
-    if research or capability.level <= Level.LOW:
-        hidden += _SERVICES
+        hidden += _OURS + _SESSIONS
+    alone = research or capability.level <= Level.LOW
+    if alone:
+        hidden = (*(path for path in hidden if not path.startswith(f"{_SERVICES}/")), _SERVICES)
     return View(
         confined=bounded,
         read_only=bounded,
@@ -135,6 +147,7 @@ def view_for(capability: Capability, who: Identified, scratch: Path, *, research
         writable=capability.read_write_paths,
         scratch=str(scratch),
         scratch_max=capability.limits.scratch_max,
+        shown=_HARMLESS if alone else (),
     )
 
 

@@ -20,6 +20,8 @@ _DEVICE_LINKS = {
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
     "ptmx": "pts/ptmx", "log": "/run/systemd/journal/dev-log",
 }  # fmt: skip
+_TERMINALS = ("tty", "hvc", "console")
+"""How the names of those begin at which somebody may have logged in; login(1) gives them to who did."""
 
 
 def enter_namespaces(spec: ShimSpec) -> None:
@@ -36,6 +38,7 @@ def enter_namespaces(spec: ShimSpec) -> None:
 
 def _arrange_mounts(view: View, account: syscalls.Account) -> None:
     """Copies of what stays writable are taken first, because what covers them comes after."""
+    os.umask(0o022)  # directories that lead to what is shown are for everybody to pass
     # Private, not slave: a file system mounted later would otherwise appear in the view, and writable.
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     kept = [(path, syscalls.clone_tree(path)) for path in _existing(view.writable)]
@@ -43,12 +46,18 @@ def _arrange_mounts(view: View, account: syscalls.Account) -> None:
     home = None if view.home is None else syscalls.clone_tree(view.home)
     if view.read_only:
         syscalls.set_mount_read_only("/", read_only=True, recursive=True)
-    for path in _existing(view.hidden):
+    shown = [(path, syscalls.clone_tree(path)) for path in _existing(view.shown)]
+    hidden = _leading_somewhere(view.hidden)
+    for path in hidden:
         _cover(path, "mode=0755,size=64k")
+    for path, fd in shown:
+        _attach(fd, path)
     if view.private_devices:
         _arrange_devices()
+    elif view.confined:
+        _cover_terminals(account)
     if view.private_tmp:
-        for path in _existing(_TMP_DIRECTORIES):
+        for path in _leading_somewhere(_TMP_DIRECTORIES):
             _cover(path, f"mode=1777,size={_TMP_MAX // _KIBI}k")
     if view.home is not None and home is not None:
         _attach(home, view.home)
@@ -57,7 +66,7 @@ def _arrange_mounts(view: View, account: syscalls.Account) -> None:
     for path, fd in kept:
         _attach(fd, path)
     _place_scratch(view, scratch, account)
-    for path in (*_existing(view.hidden), *(["/dev"] if view.private_devices else [])):
+    for path in (*hidden, *(["/dev"] if view.private_devices else [])):
         syscalls.set_mount_read_only(path, read_only=True, recursive=False)
 
 
@@ -72,8 +81,28 @@ def _arrange_devices() -> None:
         os.symlink(target, f"/dev/{name}")
     for name in ("pts", "shm"):
         os.mkdir(f"/dev/{name}")
+    _mount_terminals()
+
+
+def _mount_terminals() -> None:
     options = "newinstance,ptmxmode=0666,mode=0620"
     syscalls.mount("devpts", "/dev/pts", "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC, options)
+
+
+def _cover_terminals(account: syscalls.Account) -> None:
+    """Nobody's terminal but the program's own: at its user's others it could read what is typed, passwords too."""
+    if _is_there("/dev/pts"):
+        _mount_terminals()
+    with os.scandir("/dev") as entries:
+        found = [entry for entry in entries if entry.name.startswith(_TERMINALS)]
+    for entry in found:
+        if entry.stat(follow_symlinks=False).st_uid == account.uid and not entry.is_dir(follow_symlinks=False):
+            _attach(syscalls.clone_tree("/dev/null"), entry.path)
+
+
+def _leading_somewhere(paths: tuple[str, ...]) -> list[str]:
+    """Those that are there, as links to elsewhere too (/home may be one to /var/home): there it is covered."""
+    return [path for path in paths if os.path.exists(path)]
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:

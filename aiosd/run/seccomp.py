@@ -3,7 +3,10 @@
 Standard library only. Refused is what changes mounts, namespaces or the kernel, what looks into other processes, and
 what has no use in a task but a long history of holes. `route_only` is the network `netlink`: of all sockets only
 NETLINK_ROUTE ones can be made; socket pairs are another system call and stay possible. What would be a way around is
-refused, too: io_uring (it makes sockets of its own) and taking descriptors out of other processes. A call by another
+refused, too: io_uring (it makes sockets of its own) and taking descriptors out of other processes. Limits and
+priorities a program sets for itself only, as process 0: nothing else keeps it from giving another process of its user a
+limit that ends it (RLIMIT_CPU: SIGKILL), or that and its shim a priority that is never to be had back. CPU affinity is
+left: threads are placed with it by their numbers, and who was moved can move back. A call by another
 system call table of the machine kills the program (SIGSYS), as SystemCallArchitectures= of systemd.exec(5) does: no
 program of this machine does it by mistake. clone3(2) hides its flags from a filter and is "not there", so that the C
 library uses clone(2).
@@ -32,7 +35,7 @@ _CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x
 # linux/bpf_common.h, linux/filter.h: load a word; jump when equal, when at least, when any bit is set; return
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # linux/seccomp.h: offsets in struct seccomp_data, little-endian low halves of the arguments; what to do
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 _REFUSED = {
@@ -57,6 +60,15 @@ _REFUSED = {
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "userfaultfd": (323, 282),
 }  # fmt: skip
+_OF_ITSELF = {
+    "prlimit64": (302, 261), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)
+}  # fmt: skip
+"""Whose first argument is a process: 0, or the call is refused."""
+
+_OF_ITSELF_OR_GROUP = {"setpriority": ((141, 140), 2), "ioprio_set": ((251, 30), 3)}
+"""Whose first argument says what the second is, with the value from which on it is a user: that, and whatever is not 0,
+is refused (getpriority(2), ioprio_get(2))."""
+
 _WAYS_ROUND = frozenset({"io_uring_setup", "pidfd_getfd"})
 
 
@@ -136,6 +148,28 @@ def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
         number = numbers[known.column]
         if number is not None and (confined or name in _WAYS_ROUND):
             code.jump(_JUMP_EQUAL, number, "refuse")
+    if confined:
+        for numbers in _OF_ITSELF.values():
+            code.jump(_JUMP_EQUAL, numbers[known.column], "itself")
+        for name, (numbers, _) in _OF_ITSELF_OR_GROUP.items():
+            code.jump(_JUMP_EQUAL, numbers[known.column], name)
+    code.end(_ALLOW)
+    _place_judgements(code)
+    return code.assembled()
+
+
+def _place_judgements(code: _Code) -> None:
+    """Where the jumps lead: what depends on arguments, and the verdicts."""
+    for name, (_, user) in _OF_ITSELF_OR_GROUP.items():
+        code.place(name)
+        code.load(_FIRST_ARGUMENT)
+        code.jump(_JUMP_AT_LEAST, user, "refuse")
+        code.load(_SECOND_ARGUMENT)
+        code.jump(_JUMP_EQUAL, 0, None, "refuse")
+        code.end(_ALLOW)
+    code.place("itself")
+    code.load(_FIRST_ARGUMENT)
+    code.jump(_JUMP_EQUAL, 0, None, "refuse")
     code.end(_ALLOW)
     code.place("clone")
     code.load(_FIRST_ARGUMENT)
@@ -152,7 +186,6 @@ def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
         code.end(_ERRNO | number)
     code.place("kill")
     code.end(_KILL)
-    return code.assembled()
 
 
 def install(*, confined: bool, route_only: bool) -> None:

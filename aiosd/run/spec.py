@@ -31,8 +31,9 @@ class Descriptor(IntEnum):
 class View(NamedTuple):
     """What the program sees of the system. Paths are absolute.
 
-    `hidden` directories appear empty; `home` is shown in them (or in its own place) when it is not None. `writable`
-    are the exceptions to `read_only`. `confined`: behind the walls of `seccomp.py` and `landlock.py`.
+    `hidden` directories appear empty; shown in them are `home` (or in its own place) when it is not None, and
+    what is in `shown`. `writable` are the exceptions to `read_only`. `confined`: behind the walls of `seccomp.py` and
+    `landlock.py`, and at no terminal of others.
     `route_sockets_only`: the network may be looked at, not used. `private_devices`: /dev has only what holds nothing.
     `scratch_max`: bytes of the run's own file system, None for a plain directory.
     """
@@ -50,6 +51,7 @@ class View(NamedTuple):
     writable: tuple[str, ...]
     scratch: str
     scratch_max: int | None
+    shown: tuple[str, ...] = ()
 
 
 class ShimSpec(NamedTuple):
@@ -79,7 +81,8 @@ def decode(data: bytes) -> ShimSpec:
     """The spec in `data`; KeyError, TypeError or ValueError when the broker and the fork server do not match."""
     fields = json.loads(data)
     view, account = fields["view"], fields["account"]
-    view["hidden"], view["writable"] = tuple(view["hidden"]), tuple(view["writable"])
+    for name in ("hidden", "writable", "shown"):
+        view[name] = tuple(view[name])
     fields["view"] = View(**view)
     fields["account"] = Account(account["uid"], account["gid"], tuple(account["groups"]))
     fields["argv"] = tuple(fields["argv"])

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import platform
+import resource
 import signal
 import socket
 import subprocess
@@ -35,6 +36,8 @@ PATIENCE = 20.0
 
 PIPE: list[int] = []
 """Through which an attempt tells; ours, not the task's."""
+
+SERVICE, SESSION = "/run/aiosd-escape.sock", "/run/screen/S-alice/1.test"
 
 # x86-64's numbers and the generic table's (arm64, riscv64)
 NUMBERS = {
@@ -191,6 +194,24 @@ def attach(pid: int) -> str:
     return f"attached to {pid}"
 
 
+def limit(pid: int) -> str:
+    """A limit that does not hurt, with the same permission as RLIMIT_CPU, which kills."""
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0, resource.prlimit(pid, resource.RLIMIT_CORE)[1]))
+    return f"limited {pid}"
+
+
+def demote(pid: int) -> str:
+    """A lower priority, for good."""
+    os.setpriority(os.PRIO_PROCESS, pid, min(19, os.getpriority(os.PRIO_PROCESS, pid) + 1))
+    return f"demoted {pid}"
+
+
+def terminal(path: str) -> str:
+    """Open a terminal, to read what is typed there."""
+    os.close(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
+    return path
+
+
 def new_user_namespace() -> str:
     """Be root in a user namespace, and use it to mount."""
     call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
@@ -237,6 +258,8 @@ def attempts(given: dict[str, Json]) -> dict[str, Callable[[], str]]:
         "open a TCP connection": lambda: connect(("127.0.0.1", pid("port"))),
         "connect to an abstract socket of the host": lambda: connect("\0aiosd-escape-test"),
         "connect to the system bus": lambda: connect("/run/dbus/system_bus_socket"),
+        "connect to a service in /run": lambda: connect(SERVICE),
+        "connect to a terminal session of the caller": lambda: connect(SESSION),
         "connect to the daemon": lambda: connect("/run/aios/aios.sock"),
         "connect to the launcher": lambda: connect("/run/aios/launcher.sock"),
         "connect to the user manager": lambda: connect(f"/run/user/{uid}/systemd/private"),
@@ -251,6 +274,11 @@ def attempts(given: dict[str, Json]) -> dict[str, Callable[[], str]]:
         "read the environment of another process of the caller": lambda: read(f"/proc/{neighbour}/environ"),
         "signal the shim": lambda: signal_process(shim),
         "signal another process of the caller": lambda: signal_process(neighbour),
+        "limit another process of the caller": lambda: limit(neighbour),
+        "limit the shim": lambda: limit(shim),
+        "demote another process of the caller": lambda: demote(neighbour),
+        "demote the shim": lambda: demote(shim),
+        "open another terminal of the caller": lambda: terminal(str(given["terminal"])),
         "signal the daemon": lambda: signal_process(pid("daemon")),
         "run a set-uid program": lambda: setuid_program("/usr/local/bin/aios-escape-suid"),
         "use inherited descriptors": descriptors,

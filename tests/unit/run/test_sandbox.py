@@ -168,6 +168,65 @@ def test_home_is_hidden_or_shown_as_the_view_says(rig: Rig, view: HomeView, expe
     assert others == b"False"
 
 
+def test_what_is_a_link_to_elsewhere_is_hidden_there(rig: Rig) -> None:
+    """/home is one to /var/home on systems that keep all state in /var."""
+    elsewhere, link = rig.state / "var-home", rig.state / "home"
+    mine = link / "mine"
+    (elsewhere / "mine").mkdir(parents=True)
+    (elsewhere / "theirs").mkdir()
+    link.symlink_to("var-home")
+    os.chown(elsewhere / "mine", UID, UID)
+    code = f"import os; print(os.listdir({str(elsewhere)!r}), os.listdir({str(link)!r}), os.path.isdir({str(mine)!r}))"
+    run = rig.start(rig.python(code, view={"read_only": True, "hidden": (str(link),)})).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b"[] [] False\n"
+    with_home = {"read_only": True, "hidden": (str(link),), "home": str(mine)}
+    run = rig.start(rig.python(code, view=with_home)).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b"['mine'] ['mine'] True\n"
+
+
+def test_of_what_is_hidden_a_part_may_be_shown(rig: Rig) -> None:
+    place = rig.state / "run"
+    for name in ("a/kept", "a/other", "b"):
+        (place / name).mkdir(parents=True)
+    (place / "a/kept/file").write_text("x")
+    os.chown(place / "a/kept", UID, UID)
+    code = TRY + (
+        f"here = {str(place)!r}\n"
+        "print(json.dumps([os.listdir(here), os.listdir(here + '/a'), os.listdir(here + '/a/kept')]))\n"
+        "print(attempt(here + '/a/kept/new'), attempt(here + '/new'), sep='|')\n"
+    )
+    view = {"read_only": True, "hidden": (str(place),), "shown": (str(place / "a/kept"), str(place / "none"))}
+    run = rig.start(rig.python(code, view=view)).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    seen, answers = run.stdout().decode().splitlines()
+    assert json.loads(seen) == [["a"], ["kept"], ["file"]]
+    assert answers == "Read-only file system|Read-only file system"
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_no_terminal_but_its_own(rig: Rig, *, confined: bool) -> None:
+    """A terminal of its user's is not the task's to read; one that it makes works."""
+    ours, theirs = os.openpty()
+    try:
+        name = os.ttyname(theirs)
+        os.chown(name, UID, -1)
+        code = (
+            "import os\n"
+            f"try: os.close(os.open({name!r}, os.O_RDWR | os.O_NOCTTY)); print('opened')\n"
+            "except OSError as error: print(os.strerror(error.errno))\n"
+            "a, b = os.openpty(); os.write(a, b'typed\\n'); print(os.read(b, 9).decode(), end='')\n"
+        )
+        run = rig.start(rig.python(code, view={"confined": confined, "read_only": True})).go()
+        assert run.wait().exit_status == 0, run.stderr()
+        expected = "No such file or directory" if confined else "opened"
+        assert run.stdout().decode().splitlines() == [expected, "typed"]
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_named_paths_stay_writable(rig: Rig) -> None:
     place = rig.state / "place"
     place.mkdir()

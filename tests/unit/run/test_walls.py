@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import platform
+import re
 import struct
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +73,20 @@ def test_threads_and_children_but_no_namespaces(machine: str) -> None:
     assert judged(machine, 435) == errno.ENOSYS  # clone3: the C library then uses clone
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_limits_and_priorities_are_set_for_oneself_only(machine: str) -> None:
+    """By name: prlimit64, sched_setscheduler, sched_setparam, sched_setattr; setpriority, ioprio_set."""
+    column = 0 if machine == "x86_64" else 1
+    for numbers in ((302, 261), (144, 119), (142, 118), (314, 274)):
+        assert judged(machine, numbers[column], 0, 7) == ALLOW
+        assert judged(machine, numbers[column], 4711, 7) == errno.EPERM
+    for numbers, process, user in (((141, 140), 0, 2), ((251, 30), 1, 3)):
+        assert judged(machine, numbers[column], process, 0, 10) == ALLOW
+        assert judged(machine, numbers[column], process + 1, 0, 10) == ALLOW  # its group of processes
+        assert judged(machine, numbers[column], process, 4711, 10) == errno.EPERM
+        assert judged(machine, numbers[column], user, 0, 10) == errno.EPERM  # all of its user's
+
+
 def test_no_other_table_of_system_calls() -> None:
     assert judged("x86_64", 0x40000000 + 39) == KILL
     assert judged("x86_64", 20, audit=I386) == KILL
@@ -120,6 +136,40 @@ pid = int(sys.argv[1])
 print(told(lambda: os.kill(pid, 0)), told(lambda: os.listdir(f"/proc/{pid}/root")))
 print(told(lambda: os.kill(os.getppid(), 0)), told(lambda: os.kill(os.getpid(), 0)))
 """
+
+
+LIMIT = """
+import os, resource, sys
+def told(what):
+    try:
+        what()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+pid, shim, soon = int(sys.argv[1]), os.getppid(), (1, 1)
+print(told(lambda: resource.prlimit(pid, resource.RLIMIT_CPU, soon)))
+print(told(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19)), told(lambda: os.setpriority(os.PRIO_PROCESS, shim, 19)))
+print(told(lambda: os.sched_setscheduler(shim, os.SCHED_IDLE, os.sched_param(0))))
+print(told(lambda: os.nice(5)), told(lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))))
+print(told(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("confined", "expected"), [(False, "done " * 4), (True, "PermissionError " * 4)], ids=["unconfined", "confined"]
+)
+def test_nobody_else_is_given_a_limit_or_a_priority(rig: Rig, expected: str, *, confined: bool) -> None:
+    """The neighbour a second to live and the lowest priority, the shim the lowest and what is below; itself, three."""
+    account = rig.spec([]).account
+    with subprocess.Popen(["sleep", "60"], user=account.uid, group=account.gid, extra_groups=[]) as neighbour:
+        try:
+            argv = (*rig.python(LIMIT).argv, str(neighbour.pid))
+            told = rig.run(list(argv), view={"confined": confined}).stdout().decode().split()
+            assert told == [*expected.split(), "done", "done", "done"]
+            limits = Path(f"/proc/{neighbour.pid}/limits").read_text()
+            assert bool(re.search(r"Max cpu time +1 +1 ", limits)) is not confined
+        finally:
+            neighbour.kill()
 
 
 @pytest.mark.skipif(landlock.version() < 6, reason="Landlock here bounds no signals")
