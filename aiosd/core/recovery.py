@@ -199,9 +199,8 @@ class Recoverer:
         """Unfinished tasks that should have a run and have none: a cancel that was asked for and not carried out."""
 
         def settle(transaction: Transaction) -> None:
-            waiting = (Status.WORKING, Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED, Status.PENDING)
-            for task in tasks.in_status(transaction, waiting):
-                if task.cancel_reason is not None and not run_states.has_live_run(transaction, task.id):
+            for task in tasks.to_be_canceled(transaction):
+                if not run_states.has_live_run(transaction, task.id):
                     run_states.end(transaction, task, Verdict(Status.CANCELED, Reason.CANCELED))
 
         await self._database.write(settle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from aiosd.store.tasks import Executor
 
@@ -27,7 +27,7 @@ class Waiting(NamedTuple):
 def anybody_waits(db: Executor) -> bool:
     """Whether `waiting` could have anything to tell; one look at an index."""
     row = db.execute(
-        "SELECT EXISTS (SELECT 1 FROM tasks"
+        "SELECT EXISTS (SELECT 1 FROM tasks INDEXED BY tasks_open"
         " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' AND capability_id <> ''"
         " AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
         " OR (status = 'auth_required' AND auth_request IS NULL)))"
@@ -40,10 +40,13 @@ def waiting(db: Executor) -> list[Waiting]:
     return list(each_waiting(db))
 
 
-def each_waiting(db: Executor) -> Iterator[Waiting]:
-    """The same, read as far as they are wanted; nothing may be written until the iterator is closed."""
+def each_waiting(db: Executor) -> Generator[Waiting, None, None]:
+    """The same, read as far as they are wanted; nothing may be written until the iterator is closed.
+
+    The index is in their order. Left to itself, SQLite reads and sorts all of them before it tells the first.
+    """
     rows = db.execute(
-        "SELECT seq, id, priority, capability_id, not_before, retry_at, uid FROM tasks"
+        "SELECT seq, id, priority, capability_id, not_before, retry_at, uid FROM tasks INDEXED BY tasks_open"
         " WHERE ended_at IS NULL AND held = 0 AND phase <> 'planning' AND capability_id <> ''"
         " AND (status = 'pending' OR (status = 'working' AND phase = 'retry_wait')"
         " OR (status = 'auth_required' AND auth_request IS NULL))"

@@ -128,10 +128,13 @@ def events_after(
 ) -> list[Event]:
     """Events with a larger number, in order; of one task, user, session or worker when given. At most `limit`."""
     where, values = "seq > ?", list[Value]((sequence,))
-    for column, wanted in (("task_id", task_id), ("uid", uid), ("session_id", session_id), ("worker_id", worker_id)):
+    for column, wanted in (("task_id", task_id), ("session_id", session_id), ("worker_id", worker_id)):
         if wanted is not None:
             where += f" AND {column} = ?"
             values.append(wanted)
+    if uid is not None:  # of all of a user's events those of one task are not looked for (`+`: not by that index)
+        where += " AND uid = ?" if len(values) == 1 else " AND +uid = ?"
+        values.append(uid)
     rows = db.execute(
         f"SELECT {_EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",  # noqa: S608
         [*values, limit],

@@ -22,6 +22,8 @@ class Planned:
     requires: tuple[str, ...]
 
 
+_PLANNED = "tasks INDEXED BY tasks_planned"
+"""Which holds unfinished ones only. Left to itself, SQLite goes through all that were ever planned."""
 _TAKEN = " AND NOT EXISTS (SELECT 1 FROM assignments WHERE assignments.task_id = tasks.id AND ended_at IS NULL)"
 _WAITS = (
     "tasks.ended_at IS NULL AND tasks.held = 0 AND tasks.capability_id = '' AND tasks.cancel_reason IS NULL"
@@ -32,7 +34,7 @@ _WAITS = (
 def ready(db: Executor, now: int) -> Iterator[Planned]:
     """Best first: higher priority, then older. Read as far as there is somebody to take one."""
     rows = db.execute(
-        f"SELECT id, uid, requires FROM tasks WHERE {_WAITS}"  # noqa: S608  the texts are this module's own
+        f"SELECT id, uid, requires FROM {_PLANNED} WHERE {_WAITS}"  # noqa: S608  the texts are this module's own
         " AND (retry_at IS NULL OR retry_at <= :now) AND (not_before IS NULL OR not_before <= :now)"
         " AND NOT EXISTS (SELECT 1 FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"
         "  WHERE dependencies.task_seq = tasks.seq AND other.status <> 'completed')"
@@ -46,7 +48,7 @@ def ready(db: Executor, now: int) -> Iterator[Planned]:
 def next_moment(db: Executor, now: int) -> int | None:
     """When time alone makes another one ready."""
     row = db.execute(
-        f"SELECT min(max(coalesce(retry_at, 0), coalesce(not_before, 0))) FROM tasks WHERE {_WAITS}"  # noqa: S608
+        f"SELECT min(max(coalesce(retry_at, 0), coalesce(not_before, 0))) FROM {_PLANNED} WHERE {_WAITS}"  # noqa: S608
         " AND (retry_at > :now OR not_before > :now)",
         {"now": now},
     ).fetchone()
@@ -66,13 +68,18 @@ def refusals(db: Executor, task_id: str) -> list[tuple[int, str, int]]:
 def hopeless(db: Executor, ended: Sequence[str] | None) -> list[tuple[str, str]]:
     """Tasks that wait for a worker and depend on what did not complete, each with that. `ended`: only those that depend
     on one of these; None: all."""
-    some = None if ended is None else json.dumps(list(ended))
+    # In this order (CROSS JOIN), from the few to the few: the ended ones, or the pending ones.
+    if ended is None:
+        joined = "tasks CROSS JOIN dependencies ON task_seq = tasks.seq CROSS JOIN tasks AS other ON other.seq = on_seq"
+    else:
+        joined = (
+            "json_each(?) CROSS JOIN tasks AS other ON other.id = json_each.value"
+            " CROSS JOIN dependencies ON on_seq = other.seq CROSS JOIN tasks ON tasks.seq = task_seq"
+        )
     rows = db.execute(
-        "SELECT tasks.id, other.id FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"
-        " JOIN tasks ON tasks.seq = dependencies.task_seq"
-        " WHERE other.status IN ('failed', 'canceled') AND tasks.capability_id = '' AND tasks.ended_at IS NULL"
-        " AND tasks.status = 'pending' AND (:some IS NULL OR other.id IN (SELECT value FROM json_each(:some)))",
-        {"some": some},
+        f"SELECT tasks.id, other.id FROM {joined}"  # noqa: S608  this module's own text
+        " WHERE other.status IN ('failed', 'canceled') AND +tasks.capability_id = '' AND tasks.status = 'pending'",
+        () if ended is None else (json.dumps(list(ended)),),
     )
     return [(str(task), str(other)) for task, other in rows]
 
@@ -80,6 +87,7 @@ def hopeless(db: Executor, ended: Sequence[str] | None) -> list[tuple[str, str]]
 def deadlines(db: Executor) -> list[tuple[str, int]]:
     """Time limits of unfinished tasks of workers."""
     rows = db.execute(
-        "SELECT id, deadline FROM tasks WHERE deadline IS NOT NULL AND ended_at IS NULL AND capability_id = ''"
+        "SELECT id, deadline FROM tasks INDEXED BY tasks_deadline"
+        " WHERE deadline IS NOT NULL AND ended_at IS NULL AND capability_id = ''"
     )
     return [(str(row[0]), int(row[1])) for row in rows]

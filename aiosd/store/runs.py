@@ -85,14 +85,6 @@ def live(db: Executor) -> list[Run]:
     return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE runs.state <> 'ended' ORDER BY runs.started_at")]
 
 
-def removable(db: Executor, ended_before: int, limit: int = 100) -> list[str]:
-    """Ids of ended runs whose directories are old enough to go."""
-    rows = db.execute(
-        "SELECT id FROM runs WHERE state = 'ended' AND ended_at < ? ORDER BY ended_at LIMIT ?", (ended_before, limit)
-    )
-    return [str(row[0]) for row in rows]
-
-
 def told_log_sizes(db: Executor, run: Run) -> dict[str, int]:
     """How much of each stream of this run its `task.log` events have told of, in bytes."""
     rows = db.execute(

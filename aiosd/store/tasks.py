@@ -75,6 +75,8 @@ _READING: tuple[tuple[int, Callable[..., object]], ...] = tuple(
 )
 """What becomes of columns that do not hold the field's value as it is, by the field's place."""
 MAX_ROWS = 100
+_PATTERN = frozenset("*?[")
+"""What makes a glob of a word (https://sqlite.org/lang_expr.html#glob)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,23 @@ def in_status(db: Executor, statuses: Sequence[Status]) -> list[Task]:
     return [_from_row(row) for row in rows]
 
 
+def to_be_canceled(db: Executor) -> list[Task]:
+    """The unfinished tasks of which a cancel was asked, oldest first."""
+    return [_from_row(row) for row in db.execute(
+        f"{_SELECT} WHERE cancel_reason IS NOT NULL AND ended_at IS NULL ORDER BY +seq"
+    )]  # fmt: skip
+
+
+def open_ids(db: Executor, uid: int | None) -> list[str]:
+    """The ids of all tasks of a user (None: of everybody) that have not ended, oldest first."""
+    where, values = ("", ()) if uid is None else (" AND uid = ?", (uid,))
+    rows = db.execute(
+        f"SELECT id FROM tasks INDEXED BY tasks_open_by_uid WHERE ended_at IS NULL{where} ORDER BY +seq",  # noqa: S608
+        values,
+    )
+    return [str(row[0]) for row in rows]
+
+
 def count_in_status(db: Executor, status: Status) -> int:
     """How many tasks are in this state, everybody's."""
     row = db.execute("SELECT coalesce(sum(count), 0) FROM task_counts WHERE status = ?", (status,)).fetchone()
@@ -236,12 +255,15 @@ def _where(chosen: TaskFilter) -> tuple[str, list[Value]]:
         terms.append(term)
         values.extend(given)
 
+    # Of a session, or under a parent, there are few: with the `+` their index is the one that is used.
+    few = "+" if chosen.parent_id is not None or chosen.session_id is not None else ""
     if chosen.uid is not None:
-        add("uid = ?", chosen.uid)
+        add(f"{few}uid = ?", chosen.uid)
     if chosen.statuses:
-        add(f"status IN ({', '.join('?' * len(chosen.statuses))})", *chosen.statuses)
+        add(f"{few}status IN ({', '.join('?' * len(chosen.statuses))})", *chosen.statuses)
     if chosen.capability_glob is not None:
-        add("capability_id GLOB ?", chosen.capability_glob)
+        exact = _PATTERN.isdisjoint(chosen.capability_glob)
+        add(f"{few}capability_id {'=' if exact else 'GLOB'} ?", chosen.capability_glob)
     if chosen.created_from is not None:
         add("created_at >= ?", chosen.created_from)
     if chosen.created_to is not None:

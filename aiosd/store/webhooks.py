@@ -27,6 +27,8 @@ _COLUMNS = (
 )
 _FINALS = ", ".join(f"'{status}'" for status in sorted(FINAL))
 _OVER = f"state = 'active' AND waiting = 0 AND (SELECT status FROM tasks WHERE id = webhooks.task_id) IN ({_FINALS})"  # noqa: S608  this module's own text
+_OPEN = "INDEXED BY webhooks_once"
+"""Which holds those that have not ended."""
 MAX_LISTED = 1000
 
 
@@ -69,15 +71,21 @@ def find(db: Executor, task_id: str, url: str, uid: int | None) -> Webhook | Non
 
 def of_user(db: Executor, uid: int | None, task_id: str | None) -> list[Webhook]:
     """Webhooks, oldest first; of one user, of one task. At most MAX_LISTED."""
-    return _select(
-        db, "uid = coalesce(?, uid) AND task_id = coalesce(?, task_id) ORDER BY seq DESC LIMIT ?", uid, task_id,
-        MAX_LISTED,
-    )[::-1]  # fmt: skip
+    terms: list[str] = []
+    values: list[Value] = []
+    if task_id is not None:
+        terms.append("task_id = ?")
+        values.append(task_id)
+    if uid is not None:
+        terms.append("uid = ?" if task_id is None else "+uid = ?")
+        values.append(uid)
+    return _select(db, f"{' AND '.join(terms) or '1'} ORDER BY seq DESC LIMIT ?", *values, MAX_LISTED)[::-1]
 
 
 def count_open(db: Executor, uid: int) -> int:
     """How many webhooks of this user have not ended."""
-    row = db.execute("SELECT count(*) FROM webhooks WHERE uid = ? AND state <> 'ended'", (uid,)).fetchone()
+    counted = f"SELECT count(*) FROM webhooks {_OPEN} WHERE uid = ? AND state <> 'ended'"  # noqa: S608  own text
+    row = db.execute(counted, (uid,)).fetchone()
     return int(row[0])
 
 
@@ -193,4 +201,8 @@ def end(db: Executor, hook_id: str, error: str | None, now: int) -> None:
 def end_finished(db: Executor, hook_id: str | None = None) -> None:
     """End the webhooks (or the one) whose task has ended and for which nothing waits."""
     where, values = ("", ()) if hook_id is None else (" AND id = ?", (hook_id,))
-    db.execute(f"UPDATE webhooks SET state = 'ended', secret = NULL WHERE {_OVER}{where}", values)  # noqa: S608
+    db.execute(
+        "UPDATE webhooks SET state = 'ended', secret = NULL WHERE seq IN ("  # noqa: S608  this module's own text
+        f"SELECT seq FROM webhooks {_OPEN if hook_id is None else ''} WHERE state <> 'ended' AND {_OVER}{where})",
+        values,
+    )

@@ -150,7 +150,10 @@ def open_of_worker(db: Executor, key: WorkerKey) -> list[Assignment]:
 
 def open_assignments(db: Executor) -> list[Assignment]:
     """All that are open, oldest first: at most what all workers can hold."""
-    return [_assignment(row) for row in db.execute(f"{_ASSIGNMENT} WHERE ended_at IS NULL ORDER BY seq")]
+    return [
+        _assignment(row)
+        for row in db.execute(f"{_ASSIGNMENT} INDEXED BY assignments_open WHERE ended_at IS NULL ORDER BY +seq")
+    ]
 
 
 def of_task(db: Executor, task_id: str) -> list[Assignment]:

@@ -44,3 +44,30 @@ def adding(name: str, *, emit: bool = True) -> Callable[[Transaction], str]:
 
 def names(connection: sqlite3.Connection) -> list[str]:
     return [row["id"] for row in connection.execute("SELECT id FROM tasks ORDER BY seq")]
+
+
+def fill(connection: sqlite3.Connection, script: str, size: int) -> None:
+    """Run a script that has a table `n` with the numbers up to `size`."""
+    connection.execute("CREATE TEMP TABLE n(i INTEGER PRIMARY KEY)")
+    connection.execute(
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) INSERT INTO n SELECT i FROM c",
+        (size,),
+    )
+    connection.executescript(f"PRAGMA synchronous = OFF; BEGIN; {script} COMMIT;")
+
+
+def instructions(connection: sqlite3.Connection, look: Callable[[sqlite3.Connection], object]) -> int:
+    """How many instructions of SQLite's machine it takes."""
+    steps = 0
+
+    def tick() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(tick, 1)
+    try:
+        look(connection)
+    finally:
+        connection.set_progress_handler(None, 0)
+    return steps

@@ -8,6 +8,7 @@ import pytest
 
 from aiosd.model.session import SessionStatus
 from aiosd.store import candidates, journal, plans, sessions, tasks, tree
+from tests.unit.store.rows import fill, instructions
 from tests.unit.store.test_schema import database
 
 if TYPE_CHECKING:
@@ -37,22 +38,12 @@ INSERT INTO plan_tasks SELECT 1, seq, 1 FROM tasks WHERE session_id = 'ps-1';
 open tasks."""
 
 
-def fill(connection: sqlite3.Connection, size: int) -> None:
-    """With `size` of everything."""
-    connection.execute("CREATE TEMP TABLE n(i INTEGER PRIMARY KEY)")
-    connection.execute(
-        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) INSERT INTO n SELECT i FROM c",
-        (size,),
-    )
-    connection.executescript(f"PRAGMA synchronous = OFF; BEGIN; {FILL} COMMIT;")
-
-
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, sqlite3.Connection]]:
     made = {}
     for size in SIZES:
         made[size] = database(tmp_path_factory.mktemp("size") / "sessions.db")
-        fill(made[size], size)
+        fill(made[size], FILL, size)
     yield made
     for one in made.values():
         one.close()
@@ -99,22 +90,6 @@ PLAN = plans.Plan("plan-1", "ps-1", 1000, 1, "", 1, 1, sequence=1)
 def test_it_costs_the_same_with_more_behind_it(
     filled: dict[int, sqlite3.Connection], look: Callable[[sqlite3.Connection], object], bound: int
 ) -> None:
-    """Instructions of SQLite's machine."""
-    counted = {}
-    for size, connection in filled.items():
-        steps = 0
-
-        def tick() -> int:
-            nonlocal steps
-            steps += 1
-            return 0
-
-        connection.set_progress_handler(tick, 1)
-        try:
-            look(connection)
-        finally:
-            connection.set_progress_handler(None, 0)
-        counted[size] = steps
-    small, large = counted.values()
-    assert large <= small + 60, counted
-    assert large <= bound, counted
+    small, large = [instructions(connection, look) for connection in filled.values()]
+    assert large <= small + 60
+    assert large <= bound
