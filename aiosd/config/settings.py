@@ -165,7 +165,7 @@ class Config:
         Section.STORE,
         OrNone(Whole(1, 36_500)),
         "Days after its end that a task is kept, with its history, events, artifacts and logs. As long an archived "
-        "session is, with its messages and plan.",
+        "session is, with its messages and plan. What an unfinished task depends on is kept until that has ended, too.",
     )
     retention_tasks: int | None = setting(
         100_000,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, clock
+from aiosd.core.supervision import ABSENT
 from aiosd.model.event import Kind, Source
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from aiosd.store import grants, retention, tasks
@@ -52,6 +53,8 @@ class Retention:
         self._launcher = launcher
         self._settings = settings
         self._blobs = blobs
+        self._kept: set[str] = set()
+        """Tasks that could not be removed in this round."""
 
     async def run(self) -> None:
         """Round after round, for ever."""
@@ -65,9 +68,9 @@ class Retention:
     async def sweep(self) -> int:
         """One round; how many tasks were removed. Raises StoreError and LauncherError."""
         removed = 0
+        self._kept.clear()
         while chosen := await self._database.read(self._old_tasks):
-            await self._remove(chosen)
-            removed += len(chosen)
+            removed += await self._remove(chosen)
             await asyncio.sleep(PAUSE)
         await self._sweep_sessions()
         await self._sweep_events()
@@ -78,19 +81,24 @@ class Retention:
         config = self._settings.current
         chosen: list[str] = []
         if config.retention_days is not None:
-            chosen = retention.ended_before(db, clock.now() - config.retention_days * DAY, STEP)
+            chosen = retention.ended_before(db, clock.now() - config.retention_days * DAY, STEP, self._kept)
         if not chosen and config.retention_tasks is not None:
-            chosen = retention.beyond(db, config.retention_tasks, STEP)
+            chosen = retention.beyond(db, config.retention_tasks, STEP, self._kept)
         return chosen
 
-    async def _remove(self, task_ids: list[str]) -> None:
-        for run_id in await self._database.read(lambda db: retention.runs_of(db, task_ids)):
+    async def _remove(self, task_ids: list[str]) -> int:
+        """Those of them whose runs can be removed; how many. One whose supervisor hangs on does not keep the others."""
+        for task_id, run_id in await self._database.read(lambda db: retention.runs_of(db, task_ids)):
             try:
                 await self._launcher.remove(run_id)
             except LauncherError as error:
-                if error.code is not LauncherErrorCode.GONE:
+                if error.code in ABSENT:
                     raise
-        await self._database.write(lambda transaction: _remove_rows(transaction, task_ids))
+                if error.code is not LauncherErrorCode.GONE:
+                    _log.warning("%s of %s is kept until the next round: %s", run_id, task_id, error)
+                    self._kept.add(task_id)
+        going = [task_id for task_id in task_ids if task_id not in self._kept]
+        return await self._database.write(lambda transaction: _remove_rows(transaction, going))
 
     async def _sweep_sessions(self) -> None:
         """Archived ones, when their tasks are gone and as much time has passed."""
@@ -122,10 +130,11 @@ class Retention:
                 await asyncio.to_thread(self._blobs.path(sha256).unlink, missing_ok=True)
 
 
-def _remove_rows(transaction: Transaction, task_ids: list[str]) -> None:
-    for task_id in task_ids:
-        task = tasks.get(transaction, task_id)
-        if task is None or not task.status.is_final:
-            continue
-        retention.remove_task(transaction, task_id)
-        changes.emit(transaction, task, Kind.TIMELINE, "task.removed", {"task_id": task_id}, source=Source.SYSTEM)
+def _remove_rows(transaction: Transaction, task_ids: list[str]) -> int:
+    """Those of them that nothing needs any more; somebody may have come to depend on one meanwhile."""
+    going = [tasks.get(transaction, one) for one in retention.not_needed(transaction, task_ids)]
+    found = [task for task in going if task is not None]
+    retention.remove_tasks(transaction, [task.id for task in found])
+    for task in found:
+        changes.emit(transaction, task, Kind.TIMELINE, "task.removed", {"task_id": task.id}, source=Source.SYSTEM)
+    return len(found)

@@ -171,7 +171,7 @@ async def exits_at_once(run: FakeRun) -> None:
 class FakeLauncher(LauncherClient):
     """The launcher. `program`: what the next runs do; `programs`: those of a capability.
 
-    `refusals`: raised by the next starts. `away`: not there.
+    `refusals`: raised by the next starts. `away`: not there. `stuck`: runs that cannot be removed.
     """
 
     def __init__(self, state: Path) -> None:
@@ -181,6 +181,7 @@ class FakeLauncher(LauncherClient):
         self.programs: dict[str, Callable[[FakeRun], Awaitable[None]]] = {}
         self.refusals: list[LauncherError] = []
         self.away = False
+        self.stuck: set[str] = set()
         self.broken: dict[str, LauncherError] = {}
         self.held: asyncio.Event | None = None
         self.runs: dict[str, FakeRun] = {}
@@ -285,6 +286,8 @@ class FakeLauncher(LauncherClient):
 
     async def remove(self, run: str) -> None:
         self._call("remove", run)
+        if run in self.stuck:
+            raise LauncherError(LauncherErrorCode.BUSY, "the run's supervisor is there")
         await asyncio.to_thread(shutil.rmtree, RunPaths(run, self.state).directory, ignore_errors=True)
 
     def made(self, task_id: str) -> list[FakeRun]:

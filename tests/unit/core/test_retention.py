@@ -6,13 +6,16 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aiosd.config import Config
 from aiosd.core import clock
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.retention import DAY, STEP, Retention
+from aiosd.run.client import LauncherError
 from aiosd.store import sessions, tasks
 from tests.unit.core.rig import ErrorKind, core, eventually, play
-from tests.unit.core.session_rig import plan, session
+from tests.unit.core.session_rig import patient, plan, session
 from tests.unit.store.test_pages import task as row
 
 if TYPE_CHECKING:
@@ -51,6 +54,64 @@ def test_a_task_past_its_age_goes_with_all_that_hangs_on_it(tmp_path: Path) -> N
                 assert await aios.count(table) > 0
             assert [run.task_id for run in await aios.runs(old)] == []
             assert (await aios.task(young)).status == "completed"
+
+    play(scenario())
+
+
+def test_what_an_unfinished_task_depends_on_is_kept(tmp_path: Path) -> None:
+    """A task that waits longer than retention must not start because nobody knows any more what became of the other."""
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            aios.launcher.program = patient
+            first = await aios.create()
+            await aios.until(first, "running")
+            second = await aios.create(depends_on=[first])
+            await aios.invoke("task.pause", {"task_id": second, "recursive": True})
+            await aios.invoke("task.cancel", {"task_id": first})
+            await grow_old(aios, first, 31)
+            assert await retention(aios, tmp_path).sweep() == 0
+            await aios.invoke("task.resume", {"task_id": second, "recursive": True})
+            ended = await aios.ended(second)
+            assert (ended.status, ended.reason) == ("failed", "dependency-failed")
+            assert await retention(aios, tmp_path).sweep() == 1
+            assert (await aios.refused("task.get", {"task_id": first})).kind is ErrorKind.TASK_NOT_FOUND
+
+    play(scenario())
+
+
+def test_one_that_cannot_be_removed_does_not_keep_the_others(tmp_path: Path) -> None:
+    """A supervisor that hangs (a process in an uninterruptible sleep) has the launcher say `busy` at each round."""
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            made = [await aios.create() for _ in range(3)]
+            for days, one in zip((33, 32, 31), made, strict=True):
+                await aios.ended(one)
+                await grow_old(aios, one, days)
+            stuck = aios.launcher.made(made[0])[0].request.run
+            aios.launcher.stuck.add(stuck)
+            sweeper = retention(aios, tmp_path)
+            assert await sweeper.sweep() == 2
+            assert (await aios.task(made[0])).status == "completed"
+            aios.launcher.stuck.clear()
+            assert await sweeper.sweep() == 1
+
+    play(scenario())
+
+
+def test_a_launcher_that_is_away_keeps_all_for_the_next_round(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            task = await aios.create()
+            await aios.ended(task)
+            await grow_old(aios, task, 31)
+            aios.launcher.away = True
+            with pytest.raises(LauncherError):
+                await retention(aios, tmp_path).sweep()
+            assert (await aios.task(task)).status == "completed"
+            aios.launcher.away = False
+            assert await retention(aios, tmp_path).sweep() == 1
 
     play(scenario())
 
