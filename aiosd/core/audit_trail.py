@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 CUT_INTERVAL = 6 * 3600.0
 """Seconds between two looks at what is older than `audit_retention_days`."""
+
+CUT_PAUSE = 0.05
+"""Seconds between two steps of one cut: others come first."""
 
 RECORD_WITHIN = 2.0
 """Seconds that a decision waits for its record; a store that is stuck must not hold up an emergency stop."""
@@ -123,7 +127,12 @@ class AuditTrail:
 
     async def _cut(self, days: int) -> None:
         moment = clock.now()
-        gone = await self._opened().write(lambda tx: audit.cut(tx, before=moment - days * _DAY, now=moment))
+        through = await self._opened().read(lambda db: audit.last_before(db, moment - days * _DAY))
+        gone, some = 0, audit.CUT_STEP if through else 0
+        while some == audit.CUT_STEP:
+            some = await self._opened().write(partial(audit.cut, through=through, now=moment))
+            gone += some
+            await asyncio.sleep(CUT_PAUSE)
         if gone:
             _log.info("%d audit records older than %d days were removed", gone, days)
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from aiosd.core import changes, clock, run_states, stops
+from aiosd.core import changes, clock, run_states, steps, stops
 from aiosd.core.durable import write_durably
 from aiosd.core.outcome import Verdict
 from aiosd.model.audit import AuditKind
 from aiosd.model.later import dataclass
 from aiosd.model.status import Reason, Status
 from aiosd.run.client import LauncherError, LauncherErrorCode
-from aiosd.store import approvals, grants, tasks
+from aiosd.store import approvals, candidates, grants, tasks
 from aiosd.store.audit import append_audit
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from aiosd.core.settings import Settings
@@ -198,7 +200,13 @@ class Emergency:
     async def _write_down(
         self, uid: int | None, by: int, reason: str, outcome: Outcome, killed: asyncio.Event
     ) -> None:  # fmt: skip
-        await write_durably(self._database, lambda tx: _cancel_all(tx, uid, reason))
+        why = f"emergency: {reason}" if reason else "emergency"
+        done: set[str] = set()
+        while True:
+            some = await write_durably(self._database, partial(_cancel_some, uid=uid, why=why, done=done))
+            done.update(some)
+            if len(some) < steps.STEP:
+                break
         await killed.wait()
         details: JsonObject = {
             "scope": "machine" if uid is None else f"user {uid}", "reason": reason, "stopped": len(outcome.stopped),
@@ -217,12 +225,19 @@ class Emergency:
         await write_durably(self._database, finish)
 
 
-def _cancel_all(transaction: Transaction, uid: int | None, reason: str) -> None:
-    """Every unfinished task of the scope is to end: those without a program now, the others with their program."""
-    why = f"emergency: {reason}" if reason else "emergency"
-    open_ones = [status for status in Status if not status.is_final]
-    for task in tasks.in_status(transaction, open_ones):
-        if uid is not None and task.uid != uid:
+def _cancel_some(transaction: Transaction, uid: int | None, why: str, done: Collection[str]) -> list[str]:
+    """Every unfinished task of the scope is to end: those without a program now, the others with their program.
+
+    A step of it, those with a program in the first one: they are being killed. Who they were; with fewer than STEP it
+    is done.
+    """
+    left = [one for one in tasks.open_ids(transaction, uid) if one not in done]
+    if not done:
+        alive = {task_id for task_id, _ in candidates.holding(transaction)}
+        left.sort(key=lambda one: one not in alive)
+    some = left[: steps.STEP]
+    for task in [tasks.get(transaction, one) for one in some]:
+        if task is None:
             continue
         if task.cancel_reason is None:
             tasks.update(transaction, task.id, {"cancel_reason": why})
@@ -231,3 +246,4 @@ def _cancel_all(transaction: Transaction, uid: int | None, reason: str) -> None:
             again = tasks.get(transaction, task.id)
             if again is not None:
                 run_states.end(transaction, again, Verdict(Status.CANCELED, Reason.CANCELED))
+    return some

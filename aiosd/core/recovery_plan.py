@@ -23,7 +23,7 @@ from aiosd.model.status import Reason, Status
 from aiosd.model.task import RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
 
@@ -143,8 +143,3 @@ def plan_orphans(
         elif state is RunState.ENDED and run not in keep:
             actions[run] = OrphanAction.REMOVE
     return actions
-
-
-def without_directory(known: Iterable[str], listed: Mapping[str, bool]) -> tuple[str, ...]:
-    """Open runs of the store that the launcher has never heard of: no scope, no directory, so no exit record either."""
-    return tuple(run for run in known if run not in listed)

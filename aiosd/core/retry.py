@@ -24,7 +24,6 @@ TASKS_OWN = frozenset(
         Reason.EXIT_STATUS,
         Reason.SIGNAL,
         Reason.OOM_KILL,
-        Reason.PROTOCOL,
         Reason.REPORTED,
         Reason.INVALID_RESULT,
         Reason.FIRST_FRAME_TIMEOUT,

@@ -28,6 +28,8 @@ GENESIS = bytes(32)
 
 _COLUMNS = "seq, time, uid, actor, kind, task_id, details, previous, hash, key_id, signature"
 MAX_PAGE = 1000
+CUT_STEP = 2000
+"""Rows that are removed at a time: others want to write in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ def page(db: Executor, wanted: AuditFilter, *, limit: int = MAX_PAGE) -> list[Au
     """Rows in the order in which they were written, at most `limit`."""
     clauses, values = ["seq > ?"], list[Value]((wanted.after,))
     for clause, value in (
-        ("uid = ?", wanted.uid), ("task_id = ?", wanted.task_id), ("kind GLOB ?", wanted.kind_glob),
+        ("task_id = ?", wanted.task_id), ("uid = ?" if wanted.task_id is None else "+uid = ?", wanted.uid),
+        ("kind GLOB ?", wanted.kind_glob),
         ("time >= ?", wanted.since), ("time < ?", wanted.until),
     ):  # fmt: skip
         if value is not None:
@@ -119,14 +122,23 @@ def issued(db: Executor) -> int:
     return 0 if row is None else int(row[0])
 
 
-def cut(transaction: Transaction, *, before: int, now: int) -> int:
-    """Remove the rows that were written before that moment, and say in the trail where it was cut; how many went.
+def last_before(db: Executor, moment: int) -> int:
+    """The number of the last row that was written before that moment (microseconds since the epoch); 0 for none."""
+    # By the index, which only the old rows are read of; by number, all that are not old would be gone through.
+    row = db.execute("SELECT max(seq) FROM audit INDEXED BY audit_by_time WHERE time < ?", (moment,)).fetchone()
+    return int(row[0] or 0)
 
-    The last row always stays, so that what follows is chained to something. Microseconds since the epoch.
+
+def cut(transaction: Transaction, *, through: int, now: int, limit: int = CUT_STEP) -> int:
+    """Remove rows up to that number, the oldest first and at most `limit`, and say in the trail where it was cut; how
+    many went.
+
+    The last row always stays, so that what follows is chained to something. `now`: microseconds since the epoch.
     """
     last = transaction.execute(
-        "SELECT seq, hash FROM audit WHERE time < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY seq DESC LIMIT 1",
-        (before,),
+        "SELECT seq, hash FROM (SELECT seq, hash FROM audit WHERE seq <= ? AND seq < (SELECT max(seq) FROM audit)"
+        " ORDER BY seq LIMIT ?) ORDER BY seq DESC LIMIT 1",
+        (through, limit),
     ).fetchone()
     if last is None:
         return 0

@@ -10,6 +10,7 @@ import pytest
 
 from aiosd.core import stops
 from aiosd.core.stops import FILE, FILE_BYTES, Stops
+from aiosd.model.audit import AuditEntry
 from aiosd.run.client import LauncherError, LauncherErrorCode
 from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import OTHER, PLAIN, ROOT, USER, Core, Decision, core, daemon, eventually, play
@@ -202,3 +203,33 @@ def test_the_file_takes_its_space_in_advance_and_keeps_what_it_was_told(tmp_path
     assert again.view() == made.view()
     made.stop(5, 0)  # one too many: the machine then
     assert made.covers(4)
+
+
+def test_a_long_queue_is_canceled_in_steps_and_what_runs_in_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write in between: one transaction of twenty thousand tasks would hold up the watchdog's question, too."""
+    monkeypatch.setattr("aiosd.core.steps.STEP", 5)
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            later = [await aios.create(not_before="2100-01-05T10:00:00Z") for _ in range(12)]
+            made = await busy(aios)
+            more = [await aios.create(not_before="2100-01-05T10:00:00Z") for _ in range(12)]
+            others = await aios.create(caller=OTHER, not_before="2100-01-05T10:00:00Z")
+            steps: list[list[str]] = []
+            aios.database.on_commit(
+                lambda items: steps.append(
+                    [str(one.task_id) for one in items if isinstance(one, AuditEntry) and one.kind == "task.cancel"]
+                )
+            )
+            answer = await aios.invoke("emergency.stop", {"scope": "user"})
+            assert answer["recorded"] is True
+            asked = [one for one in steps if one]
+            assert made["mine"] in asked[0]
+            assert max(map(len, asked)) <= 5
+            assert sorted(one for step in asked for one in step) == sorted([*later, *more, made["mine"]])
+            assert {(await aios.ended(one)).status for one in (*later, *more, made["mine"])} == {"canceled"}
+            assert (await aios.task(others)).status == "pending"
+
+    play(scenario())

@@ -15,7 +15,6 @@ from aiosd.core.recovery_plan import (
     Situation,
     plan_orphans,
     plan_run,
-    without_directory,
 )
 from aiosd.model.manifest import Recovery
 from aiosd.model.status import Reason, Status
@@ -64,6 +63,12 @@ TABLE = [
      RunPlan(Decision.STOP_AND_REQUEUE)),
     ("gate shut by the launcher", situations(boot=YES, exit_=ExitRecord.NEVER_STARTED, scope=(False,), shim=ANY,
      state=STARTING), RunPlan(Decision.REQUEUE)),
+    ("gate shut, its shim not yet gone", situations(boot=YES, exit_=ExitRecord.NEVER_STARTED, scope=YES, shim=ANY,
+     state=STARTING), RunPlan(Decision.STOP_AND_REQUEUE)),
+    ("gate shut although the row says running", situations(boot=ANY, exit_=ExitRecord.NEVER_STARTED, scope=(False,),
+     shim=ANY, state=RUNNING), RunPlan(Decision.REQUEUE)),
+    ("the same, its shim not yet gone", situations(boot=YES, exit_=ExitRecord.NEVER_STARTED, scope=YES, shim=ANY,
+     state=RUNNING), RunPlan(Decision.STOP_AND_REQUEUE)),
 ]  # fmt: skip
 
 
@@ -129,7 +134,3 @@ def test_a_scope_with_no_row_is_stopped() -> None:
         "ended": OrphanAction.STOP,
         "old": OrphanAction.REMOVE,
     }
-
-
-def test_open_runs_that_the_launcher_does_not_know_are_found() -> None:
-    assert without_directory(["a", "b"], {"b": True, "c": False}) == ("a",)

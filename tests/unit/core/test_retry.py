@@ -27,7 +27,7 @@ def after(
 @pytest.mark.parametrize(
     "reason",
     [Reason.WORKER_LOST, Reason.REBOOT, Reason.LOST, Reason.SUPERVISOR_DIED, Reason.LAUNCH, Reason.FIRST_FRAME_TIMEOUT,
-     Reason.REPORTED, Reason.EXIT_STATUS, Reason.SIGNAL, Reason.OOM_KILL],
+     Reason.REPORTED, Reason.EXIT_STATUS, Reason.SIGNAL, Reason.OOM_KILL, Reason.INVALID_RESULT],
 )  # fmt: skip
 def test_these_are_tried_again_while_attempts_remain(reason: Reason) -> None:
     assert after(reason, 1) == Retry(NOW + 1_000_000, 2, reason)
@@ -40,7 +40,8 @@ def test_these_are_tried_again_while_attempts_remain(reason: Reason) -> None:
 @pytest.mark.parametrize(
     "reason",
     [Reason.PERMISSION_DENIED, Reason.CANCELED, Reason.USER_REQUEST, Reason.PARENT_CANCELED, Reason.DEPENDENCY_FAILED,
-     Reason.CAPABILITY_MISSING, Reason.QUEUE_TIMEOUT, Reason.TIMEOUT, Reason.AUTH_TIMEOUT, Reason.INPUT_TIMEOUT],
+     Reason.CAPABILITY_MISSING, Reason.QUEUE_TIMEOUT, Reason.TIMEOUT, Reason.AUTH_TIMEOUT, Reason.INPUT_TIMEOUT,
+     Reason.SANDBOX],
 )  # fmt: skip
 @pytest.mark.parametrize("on", list(OnFailure))
 def test_these_are_final_whatever_the_policy_says(reason: Reason, on: OnFailure) -> None:

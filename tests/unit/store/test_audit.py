@@ -199,14 +199,16 @@ def test_retention_leaves_a_trail_that_can_be_verified(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with trail(tmp_path) as database:
             await database.write(partial(records, numbers=range(6), apart=DAY))
-            assert await database.write(lambda tx: audit.cut(tx, before=NOW + 3 * DAY, now=NOW + 7 * DAY)) == 4
-            assert await database.write(lambda tx: audit.cut(tx, before=NOW + 3 * DAY, now=NOW + 7 * DAY)) == 0
+            old = await database.read(lambda db: audit.last_before(db, NOW + 3 * DAY))
+            for gone in (3, 1, 0):  # in steps, so that others come in between
+                assert await database.write(partial(audit.cut, through=old, now=NOW + 7 * DAY, limit=3)) == gone
+            assert await database.read(lambda db: audit.last_before(db, NOW + 3 * DAY)) == 0
             await database.write(lambda tx: record(tx, 9, time=NOW + 8 * DAY))
 
     asyncio.run(scenario())
     report = checked(tmp_path)
     assert report.problems == ()
-    assert (report.first, report.last) == (5, 9)
+    assert (report.first, report.last) == (5, 10)
     tamper(tmp_path, "DELETE FROM audit WHERE seq = 5")
     assert faults(checked(tmp_path)) == {(Fault.REMOVED, 1, 5)}
 
@@ -216,7 +218,8 @@ def test_a_trail_whose_rows_are_all_old_keeps_its_last(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with trail(tmp_path) as database:
-            assert await database.write(lambda tx: audit.cut(tx, before=NOW * 2, now=NOW + 1)) == 12
+            old = await database.read(lambda db: audit.last_before(db, NOW * 2))
+            assert await database.write(lambda tx: audit.cut(tx, through=old, now=NOW + 1)) == 12
 
     asyncio.run(scenario())
     assert checked(tmp_path).sound
