@@ -166,6 +166,7 @@ _RECURSIVE = {"recursive": Option("b", ("recursive",))}
 _TOKEN = {"handle_token": Option("s", ("handle_token",))}
 _WAIT = {"timeout_ms": Option("t", ("timeout_ms",)), "until_waiting": Option("b", ("until_waiting",))}
 _ATTEMPT = {"attempt": Option("u", ("attempt",))}
+_TREE = {"limit": Option("u", ("limit",)), "cursor": Option("s", ("cursor",))}
 _NO_OPTIONS: Mapping[str, Option] = {}
 _WEBHOOK = {
     "authentication": Option("h", ("authentication",)),
@@ -261,7 +262,7 @@ _ROWS = (
     Member(TASK, "Wait", "task.wait", _end, (), _WAIT),
     Member(TASK, "OpenLog", "task.open_log", _descriptor, (Argument("stream", text_argument),), _ATTEMPT),
     Member(TASK, "GetHistory", "task.state_history", _history),
-    Member(TASK, "GetTree", "task.tree", whole, (), {"limit": Option("u", ("limit",))}),
+    Member(TASK, "GetTree", "task.tree", whole, (), _TREE),
 )
 
 MEMBERS: Mapping[tuple[str, str], Member] = {

@@ -85,7 +85,6 @@ _NO_OPTIONS: Mapping[str, Option] = {}
 _SUPPRESS = {"suppress_completion_signal": Option("b", ("suppress_completion_signal",))}
 _PAGE = {"limit": Option("u", ("limit",)), "cursor": Option("s", ("cursor",))}
 
-_LIMIT = {"limit": Option("u", ("limit",))}
 _VERSION = Argument("version", _number)
 _DIFF = Argument("diff", json_argument)
 
@@ -181,7 +180,7 @@ SESSION_ROWS = (
         "plan.get",
         whole,
         (),
-        {"diffs": Option("b", ("diffs",)), **_LIMIT, "cursor": Option("s", ("cursor",))},
+        {"diffs": Option("b", ("diffs",)), **_PAGE},
     ),
     Member(SESSION, "ProposeDiff", "plan.propose_diff", text("diff_id"), (_VERSION, _DIFF), _NO_OPTIONS),
     Member(
@@ -192,6 +191,6 @@ SESSION_ROWS = (
         (_VERSION, Argument("diff", _diff, omit_empty=True)),
         {"diff_id": Option("s", ("diff_id",))},
     ),
-    Member(SESSION, "GetTaskTree", "session.tree", whole, (), _LIMIT),
+    Member(SESSION, "GetTaskTree", "session.tree", whole, (), _PAGE),
 )
 """One row a method, in the order of the XML files."""

@@ -219,9 +219,9 @@ class TaskManagerClient:
         """low, normal, high or urgent; `recursive`: of what is under it, too."""
         await self._ask("SetPriority", priority, _recursive(on=recursive), path=task_path(task_id))
 
-    async def tree(self, task_id: str) -> JsonObject:
-        """The task and all under it."""
-        return read_json((await self._call("GetTree", {}, path=task_path(task_id))).body, 0)
+    async def tree(self, task_id: str, options: Options) -> JsonObject:
+        """A page of the task and all under it. `options`: limit (u), cursor (s)."""
+        return read_json((await self._call("GetTree", options, path=task_path(task_id))).body, 0)
 
     async def answer(self, task_id: str, given: JsonObject) -> None:
         """Answer its question."""

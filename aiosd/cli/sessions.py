@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiosd.cli.client import MANAGER_PATH, Option
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import die
-from aiosd.cli.values import TaskEvent, read, read_json, rows
+from aiosd.cli.values import TaskEvent, list_at, read, read_json, rows, string_at
+from aiosd.model.ids import Prefix, is_id
 from aiosd.model.jsontext import dump
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aiosd.cli.client import Argument, Notice, Options, TaskManagerClient
     from aiosd.model.jsontext import JsonObject
 
 LAST = "last"
+PAGE = 100
+MAX_SEARCHED = 2000
+"""Newest sessions among which a beginning is looked for."""
 
 
 class SessionRow(NamedTuple):
@@ -69,17 +73,30 @@ def _row(row: object) -> SessionRow:
 
 
 async def resolve(client: TaskManagerClient, word: str) -> str:
-    """The session that a word means: an id, the beginning of one that no other has, or `last`."""
-    if word.startswith("ps-") and len(word) == 29:
+    """The session that a word means: an id, the beginning of one that no other has (without `ps-`, too), or `last`."""
+    if is_id(word, Prefix.SESSION):
         return word
-    found, _ = await page(client, archived=True, limit=100)
-    if word == LAST and found:
-        return found[0].session_id
-    fits = [row.session_id for row in found if row.session_id.startswith(word)]
+    fits: list[str] = []
+    cursor, searched = "", 0
+    while searched < MAX_SEARCHED:
+        found, cursor = await page(client, archived=True, limit=PAGE, cursor=cursor)
+        if word == LAST and found:
+            return found[0].session_id
+        fits += [row.session_id for row in found if row.session_id.startswith((word, f"ps-{word}"))]
+        searched += PAGE
+        if not cursor:
+            break
     if len(fits) == 1:
         return fits[0]
-    what = f"{len(fits)} sessions begin with {word}" if fits else f"no session is {word}"
-    die(what, hint="'aiosctl session list' shows those that there are", status=ExitStatus.NOT_FOUND)
+    if fits:
+        shown = ", ".join(fits[:4]) + (", …" if len(fits) > 4 else "")
+        die(f"{word!r} is the beginning of several ids", hint=f"which one: {shown}", status=ExitStatus.USAGE)
+    if word == LAST:
+        die("There are no sessions", hint="'aiosctl session create' begins one", status=ExitStatus.NOT_FOUND)
+    die(
+        f"No session is {word!r}", hint="'aiosctl session list' shows those that there are",
+        status=ExitStatus.NOT_FOUND,
+    )  # fmt: skip
 
 
 async def get(client: TaskManagerClient, session_id: str) -> JsonObject:
@@ -105,6 +122,16 @@ async def timeline(
     if after:
         options["last_event_id"] = Option("s", after)
     return await call_json(client, session_id, "GetTimeline", options)
+
+
+async def whole_tree(ask: Callable[[Options], Awaitable[JsonObject]]) -> JsonObject:
+    """All pages of a tree as one answer. `ask`: for the page of these options."""
+    grown = await ask({})
+    rows_ = [*list_at(grown, "tasks")]
+    while cursor := string_at(grown, "next_cursor"):
+        grown = await ask({"cursor": Option("s", cursor)})
+        rows_ += list_at(grown, "tasks")
+    return {**grown, "tasks": rows_}
 
 
 async def apply_diff(

@@ -109,14 +109,24 @@ def tree(session: Session, rows: Sequence[JsonObject]) -> Iterator[str]:
     """A drawing of rows that have a `depth`, each parent before its children (as task.tree answers)."""
     depths = [integer_at(row, "depth") or 0 for row in rows]
     open_levels: list[bool] = []
-    for index, row in enumerate(rows):
-        depth = depths[index]
-        later = (other for other in depths[index + 1 :] if other <= depth)
-        more = next(later, None) == depth
+    for row, depth, more in zip(rows, depths, _have_a_sibling_below(depths), strict=True):
         del open_levels[depth:]
         bars = "".join("│  " if level else "   " for level in open_levels[1:])
         yield bars + ("" if depth == 0 else "├─ " if more else "└─ ") + _node(session, row)
         open_levels.append(more)
+
+
+def _have_a_sibling_below(depths: Sequence[int]) -> list[bool]:
+    """Of each row, whether the next one that is not under it stands beside it."""
+    found: list[bool] = []
+    below: list[int] = []
+    for depth in reversed(depths):
+        while below and below[-1] > depth:
+            below.pop()
+        found.append(bool(below) and below[-1] == depth)
+        if not found[-1]:
+            below.append(depth)
+    return found[::-1]
 
 
 def _node(session: Session, row: JsonObject) -> str:

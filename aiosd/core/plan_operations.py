@@ -18,7 +18,6 @@ from aiosd.core import clock, plans, sessions, timeline, views
 from aiosd.core.creation import Draft
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
-from aiosd.model import tree
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.status import Level, Phase, Priority, Status
@@ -26,7 +25,7 @@ from aiosd.model.task import Task
 from aiosd.store import plans as stored
 from aiosd.store import sessions as session_rows
 from aiosd.store import tasks
-from aiosd.store.tree import with_all_below
+from aiosd.store.tree import lineage, page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -224,20 +223,28 @@ class PlanOperations:
         return view
 
     async def task_tree(self, caller: Caller, params: wire.TaskTree) -> Reply:
-        """A task and all under it."""
+        """A page of a task and all under it."""
         found = await self._database.read(lambda db: tasks.get(db, params.task_id))
         top = await self._authorizer.require_task(caller, Access.VIEW, found)
-        rows, complete = await self._database.read(lambda db: with_all_below(db, [top], params.limit))
-        shown = [task for task in rows if task.uid == top.uid or caller.is_root]
-        return Reply({"task_id": top.id, "tasks": _tree_rows(shown), "complete": complete})
+
+        def look(db: tasks.Executor) -> dict[str, JsonValue]:
+            behind = _behind(db, params.cursor, lambda above: above[0].id == top.id, top.id)
+            return _forest(*page(db, lambda after: top if after < top.sequence else None, behind, params.limit))
+
+        body = await self._database.read(look)
+        if not caller.is_root:
+            body["tasks"] = [row for row in _rows(body) if row["uid"] == top.uid]
+        return Reply({"task_id": top.id, **body})
 
     async def session_tree(self, caller: Caller, params: wire.SessionTree) -> Reply:
-        """A session's tasks as trees."""
+        """A page of a session's tasks as trees."""
         session = await self._session(caller, Access.VIEW, params.session_id)
-        rows, complete = await self._database.read(
-            lambda db: with_all_below(db, tasks.roots_of_session(db, session.id, params.limit + 1), params.limit)
-        )
-        return Reply({"session_id": session.id, "tasks": _tree_rows(rows), "complete": complete})
+
+        def look(db: tasks.Executor) -> dict[str, JsonValue]:
+            behind = _behind(db, params.cursor, lambda above: above[0].session_id == session.id, None)
+            return _forest(*page(db, partial(tasks.next_root, db, session.id), behind, params.limit))
+
+        return Reply({"session_id": session.id, **await self._database.read(look)})
 
     async def _session(self, caller: Caller, access: Access, session_id: str) -> Session:
         found = await self._database.read(lambda db: session_rows.get(db, session_id))
@@ -329,9 +336,28 @@ def _all(db: tasks.Executor, task_ids: Sequence[str]) -> list[Task]:
     return [task for task in found if task is not None]
 
 
-def _tree_rows(found: Sequence[Task]) -> list[JsonValue]:
-    by_id = {task.id: task for task in found}
-    return [
-        {**views.tree_row(by_id[task_id]), "depth": depth}
-        for task_id, depth in tree.preorder((task.id, task.parent_id) for task in found)
-    ]
+def _behind(
+    db: tasks.Executor, cursor: str | None, belongs: Callable[[Sequence[Task]], bool], top: str | None
+) -> Sequence[Task]:
+    """The last task of the page before, under what is above it; nothing for the first page."""
+    if cursor is None:
+        return ()
+    above = lineage(db, int(cursor), top)
+    if not above or not belongs(above):
+        raise AiosError(ErrorKind.INVALID_PARAMS, "is of no earlier answer, or its task is gone", field="cursor")
+    return above
+
+
+def _forest(found: Sequence[tuple[Task, int]], more: bool) -> dict[str, JsonValue]:  # noqa: FBT001 - as `page` has it
+    body: dict[str, JsonValue] = {
+        "tasks": [{**views.tree_row(task), "depth": depth} for task, depth in found],
+        "complete": not more,
+    }
+    if more:
+        body["next_cursor"] = str(found[-1][0].sequence)
+    return body
+
+
+def _rows(body: JsonObject) -> list[dict[str, JsonValue]]:
+    rows = body["tasks"]
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

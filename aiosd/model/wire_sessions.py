@@ -236,16 +236,18 @@ class PlanApply(SessionRef):
 
 
 class TaskTree(Wire):
-    """`aios/task.tree`: a task and all under it, at most `limit` rows."""
+    """`aios/task.tree`: a page of a task and all under it; `cursor`: of the page before."""
 
     task_id: Identifier
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+    cursor: Cursor | None = None
 
 
 class SessionTree(SessionRef):
-    """`aios/session.tree`: a session's tasks as trees, at most `limit` rows."""
+    """`aios/session.tree`: a page of a session's tasks as trees; `cursor`: of the page before."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+    cursor: Cursor | None = None
 
 
 class FeedSubscribe(Wire):

@@ -235,16 +235,24 @@ def held(db: Executor) -> list[Task]:
     return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE held = 1 AND ended_at IS NULL ORDER BY seq")]
 
 
-def children(db: Executor, task_id: str, limit: int) -> list[Task]:
-    """The direct children of a task, finished ones too, oldest first; at most `limit`."""
-    rows = db.execute(f"{_SELECT} WHERE parent_id = ? ORDER BY seq LIMIT ?", (task_id, limit))
-    return [_from_row(row) for row in rows]
+def by_sequence(db: Executor, sequence: int) -> Task | None:
+    """The task of that number."""
+    row = db.execute(f"{_SELECT} WHERE seq = ?", (sequence,)).fetchone()
+    return None if row is None else _from_row(row)
 
 
-def roots_of_session(db: Executor, session_id: str, limit: int) -> list[Task]:
-    """The tasks of a session that have no parent, oldest first; at most `limit`."""
-    rows = db.execute(f"{_SELECT} WHERE session_id = ? AND parent_id IS NULL ORDER BY seq LIMIT ?", (session_id, limit))
-    return [_from_row(row) for row in rows]
+def next_child(db: Executor, task_id: str, after: int) -> Task | None:
+    """The oldest direct child of a task, finished or not, that is newer than the number `after`."""
+    row = db.execute(f"{_SELECT} WHERE parent_id = ? AND seq > ? ORDER BY seq LIMIT 1", (task_id, after)).fetchone()
+    return None if row is None else _from_row(row)
+
+
+def next_root(db: Executor, session_id: str, after: int) -> Task | None:
+    """The oldest task of a session that has no parent and is newer than the number `after`."""
+    row = db.execute(
+        f"{_SELECT} WHERE session_id = ? AND parent_id IS NULL AND seq > ? ORDER BY seq LIMIT 1", (session_id, after)
+    ).fetchone()
+    return None if row is None else _from_row(row)
 
 
 def _where(chosen: TaskFilter) -> tuple[str, list[Value]]:

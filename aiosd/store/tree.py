@@ -8,7 +8,7 @@ from aiosd.model import tree
 from aiosd.store import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from aiosd.model.task import Task
     from aiosd.store.tasks import Executor
@@ -37,14 +37,39 @@ def open_ids_below(db: Executor, top: Task) -> list[str]:
     return tree.below(top.id, parents, parent_of)
 
 
-def with_all_below(db: Executor, tops: list[Task], limit: int) -> tuple[list[Task], bool]:
-    """These tasks and all under them, level by level, at most `limit`; whether that is all there are."""
-    found = tops[:limit]
-    complete = len(tops) <= limit
-    position = 0
-    while position < len(found):
-        children = tasks.children(db, found[position].id, limit - len(found) + 1)
-        complete = complete and len(found) + len(children) <= limit
-        found += children[: limit - len(found)]
-        position += 1
-    return found, complete
+def page(
+    db: Executor, next_root: Callable[[int], Task | None], behind: Sequence[Task], limit: int
+) -> tuple[list[tuple[Task, int]], bool]:
+    """Tasks with their depths, each followed by all under it, oldest first; at most `limit`, and whether there is more.
+
+    `next_root`: the first root after that sequence number. `behind`: the last task of the page before and what is above
+    it, the root first (`lineage`); empty for the first page. Two look-ups for each task, however large the tree is.
+    """
+    found: list[tuple[Task, int]] = []
+    above = [*behind]
+    after = 0
+    while True:
+        task = tasks.next_child(db, above[-1].id, after) if above else next_root(after)
+        if task is None:
+            if not above:
+                return found, False
+            after = above.pop().sequence
+        elif len(found) == limit:
+            return found, True
+        else:
+            found.append((task, len(above)))
+            above.append(task)
+            after = 0
+
+
+def lineage(db: Executor, sequence: int, top: str | None) -> list[Task]:
+    """The task of that number and what is above it, up to the task `top` or to one without a parent, the highest first;
+    empty when there is no such task, or `top` is not above it."""
+    found = tasks.by_sequence(db, sequence)
+    above: list[Task] = []
+    while found is not None:
+        above.append(found)
+        if found.id == top or (found.parent_id is None and top is None):
+            return above[::-1]
+        found = None if found.parent_id is None else tasks.get(db, found.parent_id)
+    return []

@@ -69,6 +69,7 @@ async def _list(session: Session, wanted: ListFilter, *, every: bool) -> None:
         while every and page.has_more and page.tasks:
             page = await client.list_tasks(wanted._replace(offset=len(found)))
             found += page.tasks
+        found = list({row.task_id: row for row in found}.values())  # a task that came meanwhile has moved the pages
     whole = TaskPage(tuple(found), page.total, has_more=page.has_more)
     if session.json:
         session.emit(to_json(whole))

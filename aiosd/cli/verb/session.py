@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,16 +62,21 @@ async def _create(session: Session, title: str, objective: str, *, suppress: boo
 @click.option("--archived", is_flag=True, help="Archived ones, too.")
 @click.option("--all-users", is_flag=True, help="The sessions of all users, not only one's own.")
 @click.option("--limit", "-n", type=click.IntRange(1, 100), default=50, show_default=True, help="Sessions at most.")
+@click.option("--all", "every", is_flag=True, help="All of them.")
 @options.common
 @options.pass_session
-def list_(session: Session, *, archived: bool, all_users: bool, limit: int) -> None:
+def list_(session: Session, *, archived: bool, all_users: bool, limit: int, every: bool) -> None:
     """List sessions, the newest first."""
-    session.run(_list(session, archived=archived, all_users=all_users, limit=limit))
+    session.run(_list(session, archived=archived, all_users=all_users, limit=limit, every=every))
 
 
-async def _list(session: Session, *, archived: bool, all_users: bool, limit: int) -> None:
+async def _list(session: Session, *, archived: bool, all_users: bool, limit: int, every: bool) -> None:
+    ask = partial(sessions.page, archived=archived, all_users=all_users, limit=sessions.PAGE if every else limit)
     async with session.connect() as client:
-        found, cursor = await sessions.page(client, archived=archived, all_users=all_users, limit=limit)
+        found, cursor = await ask(client)
+        while every and cursor:
+            more, cursor = await ask(client, cursor=cursor)
+            found += more
     if session.json:
         session.emit({"sessions": [row._asdict() for row in found], "has_more": bool(cursor)})
         return
@@ -80,6 +86,8 @@ async def _list(session: Session, *, archived: bool, all_users: bool, limit: int
     rows = [[row.session_id, row.status, ago(row.created), row.title, row.active_objective] for row in found]
     for text in render(session, ["SESSION", "STATUS", "CREATED", "TITLE", "OBJECTIVE"], rows):
         session.say(text)
+    if cursor:
+        session.note(f"\nThe newest {len(found)}; --all shows all of them.")
 
 
 @command.command
@@ -95,7 +103,7 @@ async def _show(session: Session, word: str) -> None:
     async with session.connect() as client:
         session_id = await sessions.resolve(client, word)
         found = await sessions.get(client, session_id)
-        grown = await sessions.call_json(client, session_id, "GetTaskTree", {})
+        grown = await sessions.whole_tree(partial(sessions.call_json, client, session_id, "GetTaskTree"))
         plan: JsonObject = {}
         with contextlib.suppress(Failure):  # a session need not have a plan
             plan = await sessions.call_json(client, session_id, "GetPlan", {})
@@ -104,7 +112,7 @@ async def _show(session: Session, word: str) -> None:
         return
     objective = clean(string_at(found, "active_objective"))
     shown = [
-        ("Session", one_line(f"{session_id} — {string_at(found, 'title')}")),
+        ("Session", one_line(f"{session_id} — {title}" if (title := string_at(found, "title")) else session_id)),
         ("Status", one_line(string_at(found, "status")) + (", idle" if found.get("idle") is True else "")),
         ("Created", moment(string_at(found, "created_at"))),
         *([("Objective", objective)] if objective else []),

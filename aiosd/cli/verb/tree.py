@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -27,9 +28,10 @@ def command(session: Session, *, which: str) -> None:
 async def _tree(session: Session, word: str) -> None:
     async with session.connect() as client:
         if word.startswith("ps-"):
-            found = await sessions.call_json(client, await sessions.resolve(client, word), "GetTaskTree", {})
+            session_id = await sessions.resolve(client, word)
+            found = await sessions.whole_tree(partial(sessions.call_json, client, session_id, "GetTaskTree"))
         else:
-            found = await client.tree(await resolve(client, word))
+            found = await sessions.whole_tree(partial(client.tree, await resolve(client, word)))
     if session.json:
         session.emit(found)
         return
@@ -38,5 +40,3 @@ async def _tree(session: Session, word: str) -> None:
         session.say(text)
     if not rows:
         session.note("No tasks.")
-    elif found.get("complete") is False:
-        session.note(f"Only the first {len(rows)}.")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from aiosd.model.jsontext import JsonObject
     from tests.unit.cli.conftest import Ran
     from tests.unit.cli.core_transport import CoreThread
 
@@ -88,6 +89,47 @@ def test_a_session_is_listed_shown_closed_and_archived(typed: Aiosctl) -> None:
     assert session in typed("session", "list", "--archived").out
     assert typed("session", "show", "ps-zz").status == 66
     assert typed("session", "list", "--archived", "--json").rows("sessions")[0]["status"] == "archived"
+
+
+def test_more_sessions_than_a_page_has(typed: Aiosctl) -> None:
+    made = [typed("session", "create", f"Session {number}").out.strip() for number in range(105)]
+    shown = typed("session", "list")
+    assert (len(shown.out.splitlines()), shown.err.strip()) == (51, "The newest 50; --all shows all of them.")
+    every = typed("session", "list", "--all", "--json")
+    assert [row["session_id"] for row in every.rows("sessions")] == made[::-1]
+    assert every.json["has_more"] is False
+    assert typed("session", "show", made[0][:-1]).status == 0, "its beginning is looked for on all pages"
+    assert typed("session", "show", made[0].removeprefix("ps-")[:-1]).status == 0
+    several = typed("session", "show", "ps-")
+    assert (several.status, "is the beginning of several ids" in several.err) == (64, True)
+
+
+def test_a_tree_larger_than_a_page_is_drawn_whole(typed: Aiosctl, thread: CoreThread) -> None:
+    session = typed("session", "create", "One").out.strip()
+
+    async def fill() -> None:
+        assert thread.core is not None
+        for first in range(0, 1100, 220):
+            diff = {"create_tasks": [{"title": f"task {first + number}"} for number in range(220)]}
+            if first == 0:
+                params = {"session_id": session, "tasks": diff["create_tasks"]}
+                await thread.core.invoke("plan.create", params)  # type: ignore[arg-type]  # JSON
+            else:
+                asked = {"session_id": session, "version": first // 220, "diff": diff}
+                await thread.core.invoke("plan.apply_diff", asked)  # type: ignore[arg-type]
+
+    thread.run(fill())
+    assert [line.split("  ")[0] for line in typed("tree", session).out.splitlines()] == [
+        f"task {number}" for number in range(1100)
+    ]
+    assert len(typed("session", "show", session, "--json").rows("tasks")) == 1100
+
+
+def test_a_large_drawing_takes_time_in_proportion_to_its_rows() -> None:
+    """A comb: each of the outer rows has one under it."""
+    rows: list[JsonObject] = [{"depth": number % 2, "title": "x", "status": "pending"} for number in range(60_000)]
+    drawn = list(tree(Session(), rows))
+    assert (drawn[0][:1], drawn[1][:3], len(drawn)) == ("x", "└─ ", 60_000)
 
 
 def test_following_shows_the_past_and_what_comes(typed: Aiosctl, thread: CoreThread) -> None:

@@ -269,8 +269,66 @@ def test_the_tree_is_shown_each_parent_before_its_children(tmp_path: Path) -> No
             assert shown == [("root", 0), ("a", 1), ("a1", 2), ("a2", 2), ("b", 1)]
             assert body["complete"] is True
             part = await aios.invoke("task.tree", {"task_id": ids["root"], "limit": 3})
-            assert [names[str(row["task_id"])] for row in rows(part, "tasks")] == ["root", "a", "b"]
+            assert [names[str(row["task_id"])] for row in rows(part, "tasks")] == ["root", "a", "a1"]
             assert part["complete"] is False
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 1000])
+def test_a_tree_of_any_size_is_had_in_pages(tmp_path: Path, limit: int) -> None:
+    """Each task once, each at its depth, whatever the pages' size."""
+
+    async def pages(aios: Core, operation: str, params: JsonObject) -> list[JsonObject]:
+        found: list[JsonObject] = []
+        body = await aios.invoke(operation, {**params, "limit": limit})
+        while True:
+            assert len(rows(body, "tasks")) <= limit
+            assert body["complete"] is ("next_cursor" not in body)
+            found += rows(body, "tasks")
+            if "next_cursor" not in body:
+                return found
+            body = await aios.invoke(operation, {**params, "limit": limit, "cursor": body["next_cursor"]})
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            one = await session(aios)
+            ids: dict[str, str] = {}
+            for name, above in (
+                ("r1", None), ("a", "r1"), ("r2", None), ("a1", "a"), ("b", "r1"), ("c", "r2"), ("a2", "a"),
+                ("r3", None),
+            ):  # fmt: skip
+                where = {"session_id": one} if above is None else {"parent_task_id": ids[above]}
+                options: JsonObject = {"async": True, "not_before": HELD_BACK, **where}
+                made = await aios.invoke("task.create", {"capability_id": "test.plain.run", "options": options})
+                ids[name] = str(made["task_id"])
+            names = {identifier: name for name, identifier in ids.items()}
+
+            def shown(found: list[JsonObject]) -> list[tuple[str, object]]:
+                return [(names[str(row["task_id"])], row["depth"]) for row in found]
+
+            under = [("r1", 0), ("a", 1), ("a1", 2), ("a2", 2), ("b", 1)]
+            whole = await pages(aios, "session.tree", {"session_id": one})
+            assert shown(whole) == [*under, ("r2", 0), ("c", 1), ("r3", 0)]
+            assert shown(await pages(aios, "task.tree", {"task_id": ids["r1"]})) == under
+            assert shown(await pages(aios, "task.tree", {"task_id": ids["a"]})) == [("a", 0), ("a1", 1), ("a2", 1)]
+
+    play(scenario())
+
+
+def test_a_cursor_of_another_tree_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            first, second = await session(aios), await session(aios)
+            tops = [await aios.create(session_id=one, not_before=HELD_BACK) for one in (first, first, second, second)]
+            for operation, mine, other in (
+                ("session.tree", {"session_id": first}, {"session_id": second}),
+                ("task.tree", {"task_id": tops[0]}, {"task_id": tops[1]}),
+            ):
+                await aios.create(parent_task_id=tops[0], not_before=HELD_BACK)
+                cursor = (await aios.invoke(operation, {**mine, "limit": 1}))["next_cursor"]
+                for wrong in ({**other, "cursor": cursor}, {**mine, "cursor": "999999"}, {**mine, "cursor": "x"}):
+                    assert (await aios.refused(operation, wrong)).field == "cursor"
 
     play(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,8 +68,9 @@ PLAN = plans.Plan("plan-1", "ps-1", 1000, 1, "", 1, 1, sequence=1)
         (lambda db: tasks.has_open(db, "ps-1"), 60),
         (lambda db: tasks.open_of_session(db, "ps-1"), 2000),
         (top, 2500),
-        (lambda db: tasks.children(db, "top", 10), 1500),
-        (lambda db: tasks.roots_of_session(db, "ps-1", 10), 2500),
+        (lambda db: tasks.next_child(db, "top", 0), 200),
+        (lambda db: tasks.next_root(db, "ps-1", 0), 300),
+        (lambda db: tree.page(db, partial(tasks.next_root, db, "ps-1"), (), 10), 4000),
         (lambda db: tasks.open_ids_of_session(db, "ps-1"), 300),
         (lambda db: tasks.foremost_of_session(db, "ps-1", 5), 2000),
         (lambda db: tasks.held(db), 60),
