@@ -218,7 +218,7 @@ class Services:
         return (
             TaskOperations(here.database, here.hub, ask, self.creation, self.control, self.scheduler, self.holding),
             SessionOperations(here.database, ask, here.settings, self.control),
-            PlanOperations(here.database, ask, here.registry, self.creation, self.control, self.holding),
+            PlanOperations(here.database, ask, here.settings, here.registry, self.creation, self.control, self.holding),
             ContentOperations(here.database, ask, here.blobs, self.supervision, here.launcher_state),
             SubscriptionOperations(here.database, ask),
             WorkerOperations(here.database, ask, here.settings, self.crew, here.boot_id),

@@ -192,6 +192,14 @@ class Config:
         Size(4096, 1024 * _GIB),
         "All artifacts of one user together. One more is refused; the task is told and runs on.",
     )
+    session_quota_bytes: int = setting(
+        1 * _GIB,
+        Section.STORE,
+        Size(4096, 1024 * _GIB),
+        "What one user other than root may keep in sessions: messages, diffs of plans, metadata, with the events that "
+        "tell of them, and what workers report about the user's tasks. Beyond it more is refused (`RateLimited`); "
+        "sessions can still be closed and tasks end. It goes down as old events, and archived sessions, are removed.",
+    )
     calls_per_second: int = setting(
         100,
         Section.LIMITS,

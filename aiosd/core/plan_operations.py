@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aiosd.core.creation import Creation
     from aiosd.core.holding import Holding
     from aiosd.core.registry import Registry
+    from aiosd.core.settings import Settings
     from aiosd.model import wire_sessions as wire
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.session import Session
@@ -51,6 +52,7 @@ class PlanOperations:
         self,
         database: Database,
         authorizer: Authorizer,
+        settings: Settings,
         registry: Registry,
         creation: Creation,
         control: Control,
@@ -59,6 +61,7 @@ class PlanOperations:
         """Keeps what it calls."""
         self._database = database
         self._authorizer = authorizer
+        self._settings = settings
         self._registry = registry
         self._creation = creation
         self._control = control
@@ -80,7 +83,10 @@ class PlanOperations:
         """Put a message on the timeline. With a new objective a diff of the plan is proposed."""
         await self._session(caller, Access.CONTROL, params.session_id)
 
+        room = self._room(caller, "content")
+
         def add(transaction: Transaction) -> JsonObject:
+            room(transaction)
             message = sessions.add_message(transaction, caller, params)
             view: dict[str, JsonValue] = {**sessions.message_view(message)}
             if not params.objective_change:
@@ -115,7 +121,10 @@ class PlanOperations:
         await self._database.read(lambda db: plans.resolved(db, self._registry, session.id, plans.as_rules(diff)))
         makers = await self._makers(caller, session, params.tasks, "tasks")
 
+        room = self._room(caller, "tasks")
+
         def make(transaction: Transaction) -> JsonObject:
+            room(transaction)
             found = sessions.open_session(transaction, session.id)
             if stored.of_session(transaction, session.id) is not None:
                 raise AiosError(
@@ -147,7 +156,10 @@ class PlanOperations:
         """Check a diff and keep it, without applying it."""
         await self._session(caller, Access.CONTROL, params.session_id)
 
+        room = self._room(caller, "diff")
+
         def propose(transaction: Transaction) -> JsonObject:
+            room(transaction)
             session = sessions.open_session(transaction, params.session_id)
             plan = plans.plan_of(transaction, session.id)
             plans.same_version(plan, params.version)
@@ -192,6 +204,7 @@ class PlanOperations:
         paused: Sequence[str],
     ) -> JsonObject:
         body = asked.model_dump(exclude_defaults=True)
+        room = self._room(caller, "diff")
 
         def apply(transaction: Transaction) -> plans.Effects:
             session = sessions.open_session(transaction, params.session_id)
@@ -201,6 +214,7 @@ class PlanOperations:
             outcome = plans.resolved(transaction, self._registry, session.id, diff)
             diff_id = params.diff_id
             if diff_id is None:
+                room(transaction)
                 diff_id = plans.keep_diff(transaction, session, plan, caller, body, applied=True).id
             else:
                 stored.mark_applied(transaction, diff_id, clock.now())
@@ -245,6 +259,10 @@ class PlanOperations:
             return _forest(*page(db, partial(tasks.next_root, db, session.id), behind, params.limit))
 
         return Reply({"session_id": session.id, **await self._database.read(look)})
+
+    def _room(self, caller: Caller, field: str) -> Callable[[Transaction], None]:
+        quota = self._settings.current.session_quota_bytes
+        return partial(sessions.require_room, uid=caller.uid, quota=quota, field=field)
 
     async def _session(self, caller: Caller, access: Access, session_id: str) -> Session:
         found = await self._database.read(lambda db: session_rows.get(db, session_id))

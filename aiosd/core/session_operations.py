@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiosd.core.settings import Settings
     from aiosd.model import wire_sessions as wire
     from aiosd.model.jsontext import JsonValue
-    from aiosd.model.session import Session
+    from aiosd.model.session import Session, Thread
     from aiosd.model.task import Task
     from aiosd.store.database import Database, Transaction
 
@@ -62,8 +62,13 @@ class SessionOperations:
     async def create(self, caller: Caller, params: wire.SessionCreate) -> Reply:
         """A new session of the caller's."""
         suppress = self._settings.current.suppress_completion_signal
-        made = await self._database.write(lambda tx: life.create(tx, caller, params, suppress=suppress))
-        return Reply(life.session_view(made))
+        room = self._room(caller, None)
+
+        def make(transaction: Transaction) -> Session:
+            room(transaction)
+            return life.create(transaction, caller, params, suppress=suppress)
+
+        return Reply(life.session_view(await self._database.write(make)))
 
     async def get(self, caller: Caller, params: wire.SessionRef) -> Reply:
         """One session."""
@@ -92,13 +97,21 @@ class SessionOperations:
     async def update(self, caller: Caller, params: wire.SessionUpdate) -> Reply:
         """Change a session's title, or whether it wants the completion signal."""
         await self._session(caller, Access.CONTROL, params.session_id)
-        return Reply(life.session_view(await self._database.write(lambda tx: life.update(tx, params))))
+        room = self._room(caller, None)
+
+        def change(transaction: Transaction) -> Session:
+            room(transaction)
+            return life.update(transaction, params)
+
+        return Reply(life.session_view(await self._database.write(change)))
 
     async def update_objective(self, caller: Caller, params: wire.SessionObjective) -> Reply:
         """Say what a session is to reach, without a message."""
         await self._session(caller, Access.CONTROL, params.session_id)
+        room = self._room(caller, "objective")
 
         def change(transaction: Transaction) -> Session:
+            room(transaction)
             session = life.open_session(transaction, params.session_id)
             return life.set_objective(transaction, session, params.objective, reason=params.reason)
 
@@ -172,7 +185,13 @@ class SessionOperations:
     async def create_thread(self, caller: Caller, params: wire.ThreadCreate) -> Reply:
         """A new thread of messages in a session."""
         await self._session(caller, Access.CONTROL, params.session_id)
-        return Reply(life.thread_view(await self._database.write(lambda tx: life.add_thread(tx, params))))
+        room = self._room(caller, "title")
+
+        def add(transaction: Transaction) -> Thread:
+            room(transaction)
+            return life.add_thread(transaction, params)
+
+        return Reply(life.thread_view(await self._database.write(add)))
 
     async def list_threads(self, caller: Caller, params: wire.SessionRef) -> Reply:
         """A session's threads."""
@@ -249,6 +268,10 @@ class SessionOperations:
                 await self._authorizer.require(caller, Action.VIEW_OTHERS, {"events": "all"})
                 body["uid"] = None
         return body
+
+    def _room(self, caller: Caller, field: str | None) -> Callable[[Transaction], None]:
+        quota = self._settings.current.session_quota_bytes
+        return partial(life.require_room, uid=caller.uid, quota=quota, field=field)
 
     async def _session(self, caller: Caller, access: Access, session_id: str) -> Session:
         found = await self._database.read(lambda db: sessions.get(db, session_id))

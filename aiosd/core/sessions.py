@@ -30,6 +30,17 @@ MAX_THREADS = 1000
 """Threads of one session."""
 
 
+def require_room(transaction: Transaction, uid: int, quota: int, field: str | None) -> None:
+    """Raises RATE_LIMITED when the user keeps as much as it may; root may any amount. `quota` in bytes, `field`: what
+    brings more. Ending, closing and putting away need no room."""
+    used = 0 if uid == 0 else sessions.kept_bytes(transaction, uid)
+    if used >= quota:
+        raise AiosError(
+            ErrorKind.RATE_LIMITED, f"session_quota_bytes: {used} bytes of this user's are kept, of {quota}",
+            field=field, reason="session-quota", data={"used": used, "max": quota},
+        )  # fmt: skip
+
+
 def session_not_found() -> AiosError:
     """The one answer for a session that is not there and for one that the caller may not see."""
     return AiosError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiosd.auth.approvals import connection_of
 from aiosd.auth.decision import Decision
 from aiosd.auth.policy import Action
-from aiosd.core import assignments, clock, crew, run_states, worker_reports, worker_views
+from aiosd.core import assignments, clock, crew, run_states, sessions, worker_reports, worker_views
 from aiosd.core.approving import Waits
 from aiosd.core.operations import Reply
 from aiosd.core.run_events import Batch
@@ -251,6 +251,7 @@ class WorkerOperations:
 
         def apply(transaction: Transaction, key: tuple[int, str]) -> Task:
             assignment, task = assignments.accepted(transaction, key, params.assignment_id)
+            sessions.require_room(transaction, task.uid, current.session_quota_bytes, "report")
             return worker_reports.apply(transaction, assignment, task, params, limits)
 
         return await self._step(caller, params, apply)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aiosd.store.writer import SqlValue
 
-DERIVED = frozenset({"meta", "task_counts", "artifact_usage"})
+DERIVED = frozenset({"meta", "task_counts", "artifact_usage", "talk_usage"})
 """Not copied: the new database's own version, and totals that the triggers make while rows are inserted."""
 
 _log = logging.getLogger(__name__)

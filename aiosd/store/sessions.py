@@ -107,6 +107,12 @@ def page(
     return SessionPage(found, found[-1].sequence if len(rows) > limit else None)
 
 
+def kept_bytes(db: Executor, uid: int) -> int:
+    """Bytes that a user keeps by messages, diffs and the like (migrations/level_1_3.py): its quota."""
+    row = db.execute("SELECT size FROM talk_usage WHERE uid = ?", (uid,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
 def has_active_tasks(db: Executor, session_id: str) -> bool:
     """Whether a task of it is pending or working and not held. A step for each held one, in an index of such tasks."""
     row = db.execute(

@@ -12,7 +12,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from aiosd.model.later import dataclass
-from aiosd.store.migrations import level_1_0, level_1_1, level_1_2
+from aiosd.store.migrations import level_1_0, level_1_1, level_1_2, level_1_3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,8 @@ class Migration:
 
 
 MIGRATIONS: tuple[Migration, ...] = tuple(
-    Migration(Version(module.LEVEL, module.SUBLEVEL), module.SCRIPT) for module in (level_1_0, level_1_1, level_1_2)
+    Migration(Version(module.LEVEL, module.SUBLEVEL), module.SCRIPT)
+    for module in (level_1_0, level_1_1, level_1_2, level_1_3)
 )
 
 

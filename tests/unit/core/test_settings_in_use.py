@@ -68,6 +68,7 @@ EFFECTS = {
     "artifact_quota_bytes": (
         "unit/core/test_artifact_intake::test_what_is_too_much_is_refused_and_said_and_the_task_runs_on",
     ),
+    "session_quota_bytes": ("unit/core/test_session_quota::test_whatever_fills_it_meets_an_end",),
     "calls_per_second": ("unit/core/test_rates::test_a_burst_then_so_many_a_second",),
     "calls_burst": ("unit/core/test_rates::test_a_burst_then_so_many_a_second",),
     "creates_per_second": ("unit/core/test_rates::test_creations_have_a_limit_of_their_own_and_root_none",),
