@@ -43,7 +43,7 @@ class ErrorKind(Enum):
     INPUT_REQUIRED = ErrorSpec("InputRequired", -32002, "AIOS-INPUT-REQUIRED", "Input required", 75)
     AUTH_REQUIRED = ErrorSpec("AuthRequired", -32002, "AIOS-AUTH-REQUIRED", "Authentication required", 75)
     CAPABILITY_NOT_FOUND = ErrorSpec("CapabilityNotFound", -32003, "AIOS-CAP-NOT-FOUND", "Capability not found", 66)
-    TASK_TIMEOUT = ErrorSpec("TaskTimeout", -32005, "AIOS-TIMEOUT", "Timeout", 124)
+    TASK_TIMEOUT = ErrorSpec("TaskTimeout", -32005, "AIOS-TIMEOUT", "Task timeout", 124)
     QUEUE_FULL = ErrorSpec("QueueFull", -32006, "AIOS-QUEUE-FULL", "Task queue full", 75)
     RATE_LIMITED = ErrorSpec("RateLimited", -32006, "AIOS-RATE-LIMITED", "Too many requests", 75)
     BUSY = ErrorSpec("ResourceBusy", -32007, "AIOS-RESOURCE-BUSY", "Resource busy", 75)

@@ -70,6 +70,9 @@ TASK_MEANINGS: Mapping[str, str] = {
 
 _BY_REASON = {
     Reason.TIMEOUT: ExitStatus.TASK_TIMEOUT,
+    Reason.INPUT_TIMEOUT: ExitStatus.TASK_TIMEOUT,
+    Reason.AUTH_TIMEOUT: ExitStatus.TASK_TIMEOUT,
+    Reason.FIRST_FRAME_TIMEOUT: ExitStatus.TASK_TIMEOUT,
     Reason.LAUNCH: ExitStatus.TASK_NOT_RUN,
     Reason.CAPABILITY_MISSING: ExitStatus.TASK_NO_PROGRAM,
     Reason.PERMISSION_DENIED: ExitStatus.DENIED,

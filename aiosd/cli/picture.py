@@ -118,7 +118,9 @@ def _row(event: JsonObject, lanes: _Lanes) -> Row:
         return Row(event, said=_said(event))
     if string_at(payload, "title"):
         lanes.titles[task_id] = one_line(string_at(payload, "title"))
-    state = _STATES.get(string_at(payload, "status"), lanes.states.get(task_id, State.WAITING))
+    # An approval has a status of its own.
+    status = string_at(payload, "status") if string_at(event, "type").startswith("task.") else ""
+    state = _STATES.get(status, lanes.states.get(task_id, State.WAITING))
     if payload.get("held") is True:
         state = State.PAUSED
     lanes.states[task_id] = state

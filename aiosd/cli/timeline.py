@@ -68,8 +68,12 @@ def gist(kind: str, payload: JsonObject) -> str:
     if progress:
         percent = integer_at(progress, "percent")
         return one_line(f"{'' if percent is None else f'{percent}% '}{string_at(progress, 'message')}")
+    asked = object_at(payload, "auth_request")
+    if asked:
+        return one_line(string_at(asked, "summary") or string_at(asked, "reason") or string_at(asked, "type"))
     for key in (
         "active_objective",
+        "prompt",
         "summary",
         "message",
         "reason",

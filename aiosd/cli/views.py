@@ -100,13 +100,24 @@ def remark(event: TaskEvent) -> str:
         task_id = one_line(string_at(data, "task_id"))
         return f"It asks: {one_line(string_at(data, 'prompt'))}\n  answer: aiosctl answer {task_id} key=value"
     if event.kind == Kind.AUTH_REQUIRED:
-        return f"It waits for an authorisation: {one_line(string_at(data, 'prompt') or string_at(data, 'message'))}"
+        return _authorisation(one_line(string_at(data, "task_id")), object_at(data, "auth_request"))
     if event.kind == Kind.ARTIFACT:
         artifact = object_at(data, "artifact") or data
         return f"Artifact {one_line(string_at(artifact, 'id'))} {one_line(string_at(artifact, 'name'))}"
     if event.kind == Kind.LOG and string_at(data, "message"):
         return one_line(f"{string_at(data, 'level') or 'info'}: {string_at(data, 'message')}")
     return ""
+
+
+def _authorisation(task_id: str, asked: JsonObject) -> str:
+    """What it waits for (docs/authentication.md, permissions.md), and the verb that gives it."""
+    kind = string_at(asked, "type")
+    if kind == "approval":
+        summary, approval_id = one_line(string_at(asked, "summary")), one_line(string_at(asked, "approval_id"))
+        return f"It waits for an approval: {summary}\n  answer: aiosctl approve {approval_id}"
+    by, why = one_line(string_at(asked, "provider")), one_line(string_at(asked, "reason"))
+    what = f"{one_line(kind)}{f' of {by}' if by else ''}{f': {why}' if why else ''}"
+    return f"It waits for an authentication: {what}\n  answer: aiosctl auth {task_id}"
 
 
 class PlainView:

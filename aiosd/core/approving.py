@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from aiosd.auth.approvals import connection_of, request_hash
 from aiosd.core import changes, clock, program_approvals, run_states
 from aiosd.core.outcome import Verdict, failure
-from aiosd.core.program_approvals import APPROVAL
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.approval import RUN, Approval, ApprovalAction, ApprovalStatus
 from aiosd.model.audit import AuditKind
 from aiosd.model.event import Kind, Source
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.later import dataclass
+from aiosd.model.redact import redacted
 from aiosd.model.status import Level, Phase, Reason, Status
 from aiosd.store import approvals, candidates, tasks
 
@@ -87,9 +87,15 @@ def _polkit_request(consent: Consent, expires_at: int) -> JsonObject:
 def announce(transaction: Transaction, task: Task, consent: Consent, waits: Waits) -> Task:
     """Say what a task that was just stored waits for; an approval is asked for here."""
     if consent.deferred and task.auth_request is not None:
-        changes.emit(transaction, task, Kind.AUTH_REQUIRED, "task.blocked", task.auth_request, source=Source.SYSTEM)
+        _blocked(transaction, task)
         return task
     return request(transaction, task, consent, waits) if consent.needs_approval else task
+
+
+def _blocked(transaction: Transaction, task: Task) -> None:
+    """Seed 000's `task.auth_required`."""
+    told: JsonObject = {"status": Status.AUTH_REQUIRED.value, "auth_request": task.auth_request}
+    changes.emit(transaction, task, Kind.AUTH_REQUIRED, "task.blocked", told, source=Source.SYSTEM)
 
 
 def request(transaction: Transaction, task: Task, consent: Consent, waits: Waits) -> Task:
@@ -102,13 +108,15 @@ def request(transaction: Transaction, task: Task, consent: Consent, waits: Waits
         created_at=moment, expires_at=moment + waits.approval,
     )  # fmt: skip
     approvals.insert(transaction, approval)
-    shown: JsonObject = {"type": APPROVAL, "approval_id": approval.id, "expires_at": clock.rfc3339(approval.expires_at)}
+    shown = program_approvals.auth_request(approval)
     tasks.update(transaction, task.id, {"auth_request": shown})
     after = replace(task, auth_request=shown)
-    changes.emit(transaction, after, Kind.AUTH_REQUIRED, "approval.requested", shown, source=Source.MANAGER)
+    _blocked(transaction, after)
+    told = program_approvals.asked_for(approval)
+    changes.emit(transaction, after, Kind.TIMELINE, "approval.requested", told, source=Source.MANAGER)
     details: JsonObject = {
         "approval_id": approval.id, "capability_id": capability.id, "request_hash": approval.request_hash,
-        "arguments": task.arguments, "requester": approval.requester,
+        "arguments": redacted(task.arguments, capability.input_schema), "requester": approval.requester,
     }  # fmt: skip
     changes.audit(transaction, after, AuditKind.APPROVAL_REQUESTED, f"uid:{task.uid}", details)
     return after
@@ -247,7 +255,7 @@ def expire(transaction: Transaction, delays: Delays) -> float | None:
                 continue
             shown: JsonObject = {"approval_id": approval.id}
             changes.emit(transaction, task, Kind.TIMELINE, "approval.expired", shown, source=Source.SYSTEM)
-            _time_out(transaction, task, "nobody approved it in time")
+            _time_out(transaction, task, "nobody approved it in time", approval.created_at, approval.expires_at)
         else:
             following[approval.id] = left
     for task in tasks.in_status(transaction, [Status.AUTH_REQUIRED]):
@@ -255,7 +263,7 @@ def expire(transaction: Transaction, delays: Delays) -> float | None:
         if at is None:
             continue
         if (left := delays.left(task.id, at)) <= 0:
-            _time_out(transaction, task, "nobody authenticated for it in time")
+            _time_out(transaction, task, "nobody authenticated for it in time", task.created_at, at)
         else:
             following[task.id] = left
     delays.forget_all_but(following)
@@ -269,5 +277,10 @@ def _polkit_expiry(task: Task) -> int | None:
     return clock.parse_rfc3339(str(asked["expires_at"]))
 
 
-def _time_out(transaction: Transaction, task: Task, why: str) -> None:
-    run_states.end(transaction, task, failure(ErrorKind.AUTH_REQUIRED, Reason.AUTH_TIMEOUT, why, {"task_id": task.id}))
+def _time_out(transaction: Transaction, task: Task, why: str, since: int, until: int) -> None:
+    """Nobody has said a word between these moments: the task fails as by any other time limit (seed 000)."""
+    data: JsonObject = {
+        "task_id": task.id, "capability_id": task.capability_id, "timeout_ms": (until - since) // 1000,
+        "elapsed_ms": (clock.now() - since) // 1000,
+    }  # fmt: skip
+    run_states.end(transaction, task, failure(ErrorKind.TASK_TIMEOUT, Reason.AUTH_TIMEOUT, why, data))

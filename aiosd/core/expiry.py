@@ -119,6 +119,10 @@ def _expire(transaction: Transaction, task_id: str, moment: str) -> bool:
         return False
     asked = (task.question if task.status is Status.INPUT_REQUIRED else task.auth_request) or {}
     reason = Reason.INPUT_TIMEOUT if task.status is Status.INPUT_REQUIRED else Reason.AUTH_TIMEOUT
-    data: JsonObject = {"capability_id": task.capability_id, "timeout_ms": asked.get("timeout_ms")}
+    limit = asked.get("timeout_ms")
+    asked_at = clock.parse_rfc3339(moment) - (limit if isinstance(limit, int) else 0) * 1000
+    data: JsonObject = {
+        "capability_id": task.capability_id, "timeout_ms": limit, "elapsed_ms": (clock.now() - asked_at) // 1000
+    }  # fmt: skip
     run_states.end(transaction, task, failure(ErrorKind.TASK_TIMEOUT, reason, "nobody answered in time", data))
     return True

@@ -73,7 +73,10 @@ def judge(end: Ending) -> Verdict:
         }  # fmt: skip
         return failure(ErrorKind.TASK_TIMEOUT, Reason.TIMEOUT, "Timeout", data, retryable=False)
     if end.silent_for is not None and end.completion is None:
-        data = {"capability_id": end.capability_id, "timeout_ms": round(end.silent_for * 1000)}
+        data = {
+            "capability_id": end.capability_id, "timeout_ms": round(end.silent_for * 1000),
+            "elapsed_ms": end.elapsed_ms,
+        }  # fmt: skip
         message = f"the program sent no chunk within {end.silent_for:g} s"
         return failure(ErrorKind.TASK_TIMEOUT, Reason.FIRST_FRAME_TIMEOUT, message, data, retryable=True)
     if end.completion is None and end.failure is None:

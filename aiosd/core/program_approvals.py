@@ -74,11 +74,7 @@ def ask(transaction: Transaction, task: Task, asked: JsonObject) -> Task:
     for older in approvals.of_task(transaction, task.id):  # of an attempt that has ended
         approvals.settle(transaction, older.id, ApprovalStatus.WITHDRAWN, clock.now())
     approvals.insert(transaction, approval)
-    shown: JsonObject = {
-        "type": APPROVAL, "approval_id": approval.id, "interaction": asked["interaction"], "kind": approval.kind,
-        "summary": approval.summary, "risk_level": approval.risk_level,
-        "expires_at": clock.rfc3339(approval.expires_at),
-    }  # fmt: skip
+    shown: JsonObject = {**auth_request(approval), "interaction": asked["interaction"]}
     details: JsonObject = {
         "approval_id": approval.id, "capability_id": task.capability_id, "request_hash": approval.request_hash,
         "kind": approval.kind, "summary": approval.summary, "risk_level": approval.risk_level,
@@ -95,8 +91,26 @@ def ask(transaction: Transaction, task: Task, asked: JsonObject) -> Task:
     )  # fmt: skip
     blocked: JsonObject = {"status": Status.AUTH_REQUIRED.value, "auth_request": shown}
     changes.emit(transaction, after, Kind.AUTH_REQUIRED, "task.blocked", blocked, source=Source.WORKER)
-    changes.emit(transaction, after, Kind.TIMELINE, "approval.requested", shown, source=Source.WORKER)
+    told: JsonObject = {**shown, **asked_for(approval)}
+    changes.emit(transaction, after, Kind.TIMELINE, "approval.requested", told, source=Source.WORKER)
     return after
+
+
+def auth_request(approval: Approval) -> JsonObject:
+    """What a task that waits for this approval says of it."""
+    return {
+        "type": APPROVAL, "approval_id": approval.id, "kind": approval.kind, "summary": approval.summary,
+        "risk_level": approval.risk_level, "expires_at": clock.rfc3339(approval.expires_at),
+    }  # fmt: skip
+
+
+def asked_for(approval: Approval) -> JsonObject:
+    """Seed 003's approval request, which is what `approval.requested` tells; `approval_id`, as in its answers."""
+    request: dict[str, JsonValue] = {
+        "id": approval.id, "approval_id": approval.id, "task_id": approval.task_id, "kind": approval.kind,
+        "summary": approval.summary, "risk_level": approval.risk_level, "status": approval.status.value,
+    }  # fmt: skip
+    return request if approval.session_id is None else {**request, "session_id": approval.session_id}
 
 
 def _row(task: Task, asked: JsonObject) -> Approval:
@@ -130,7 +144,8 @@ def _as_before(transaction: Transaction, task: Task, approval: Approval, before:
         "decision": ApprovalAction.APPROVE_FOR_SESSION.value, "note": note, "responder": None,
     }  # fmt: skip
     changes.audit(transaction, task, AuditKind.APPROVAL_ANSWERED, "system", details)
-    changes.emit(transaction, task, Kind.TIMELINE, "approval.requested", shown, source=Source.WORKER)
+    asked: JsonObject = {**shown, **asked_for(approval)}
+    changes.emit(transaction, task, Kind.TIMELINE, "approval.requested", asked, source=Source.WORKER)
     answer = _answer(shown, ApprovalAction.APPROVE_FOR_SESSION.value, approved=True)
     told: JsonObject = {"approval_id": approval.id, "covered_by": before.id}
     changes.emit(transaction, task, Kind.TIMELINE, "approval.approved", told, source=Source.SYSTEM)

@@ -239,17 +239,18 @@ def wait_for_retry(
 
 
 def escalate(transaction: Transaction, task: Task, verdict: Verdict) -> Task:
-    """A person decides whether it is tried once more."""
-    question: JsonObject = {
-        "interaction": 0, "prompt": f"{verdict.detail}; try again?", "options": ["retry", "fail"],
-        "schema": UNBLOCK,
-    }  # fmt: skip
+    """A person decides whether it is tried once more; they are asked as by a program (seed 000)."""
+    prompt = f"{verdict.detail}; try again?"
+    question: JsonObject = {"interaction": 0, "prompt": prompt, "options": ["retry", "fail"], "schema": UNBLOCK}
     if task.status is not Status.WORKING:
         task = changes.enter(transaction, task, Status.WORKING, reason=verdict.reason)
-    return changes.enter(
+    after = changes.enter(
         transaction, task, Status.INPUT_REQUIRED, phase=Phase.BLOCKED, reason=verdict.reason,
-        also={"question": question, "error": verdict.error},
+        history_metadata={"prompt": prompt, "options_count": 2}, also={"question": question, "error": verdict.error},
     )  # fmt: skip
+    shown = merged(task, question)
+    changes.emit(transaction, after, Kind.INPUT_REQUIRED, "task.blocked", shown, source=Source.SYSTEM)
+    return after
 
 
 def end(transaction: Transaction, task: Task, verdict: Verdict) -> Task:

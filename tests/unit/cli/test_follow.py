@@ -12,12 +12,15 @@ from aiosd.cli import follow
 from aiosd.cli.client import Reply, TaskManagerClient
 from aiosd.cli.exit_status import ExitStatus
 from aiosd.cli.failure import Failure, of_dbus
+from aiosd.cli.values import TaskEvent
+from aiosd.cli.views import remark
 from aiosd.errors import ErrorKind
 from tests.unit.cli.daemon import ONE, Daemon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from aiosd.model.jsontext import JsonObject
     from tests.unit.cli.conftest import Ran
 
 
@@ -87,3 +90,26 @@ def test_a_refusal_is_final(daemon: Daemon) -> None:
     with pytest.raises(Failure) as caught:
         asyncio.run(follow.until_final(TaskManagerClient(daemon, _nobody), ONE))
     assert caught.value.status == ExitStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"type": "oauth2", "provider": "google", "reason": "to read your files"},
+            f"It waits for an authentication: oauth2 of google: to read your files\n  answer: aiosctl auth {ONE}",
+        ),
+        (
+            {"type": "polkit", "action": "org.aios.TaskManager.run-high"},
+            f"It waits for an authentication: polkit\n  answer: aiosctl auth {ONE}",
+        ),
+        (
+            {"type": "approval", "approval_id": "apr-1", "summary": "rm -rf \x1b[2Jbuild-cache"},
+            "It waits for an approval: rm -rf build-cache\n  answer: aiosctl approve apr-1",
+        ),
+    ],
+    ids=["oauth2", "polkit", "approval"],
+)
+def test_what_somebody_is_to_do_is_said_with_the_verb_that_does_it(asked: JsonObject, said: str) -> None:
+    data: JsonObject = {"task_id": ONE, "status": "auth_required", "auth_request": asked}
+    assert remark(TaskEvent("evt-1", "task.auth_required", data)) == said

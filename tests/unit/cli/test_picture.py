@@ -90,6 +90,11 @@ def test_what_is_told_several_times_is_one_row_with_all_that_was_said() -> None:
     assert_tidy(svg)
 
 
+def test_an_approvals_own_status_is_not_its_tasks() -> None:
+    story = [*STORY[:9], event(9, "approval.requested", "b", status="pending", summary="rm -rf build-cache")]
+    assert rows_of(story)[-1].state is State.ASKING
+
+
 def test_both_schemes_of_colour_have_every_state() -> None:
     style = ElementTree.fromstring(drawing(STORY, "x")).findtext(f"{SVG}style") or ""  # noqa: S314 - our own
     light, _, dark = style.partition("@media (prefers-color-scheme: dark)")

@@ -72,6 +72,17 @@ OPEN = '[input]\ntype = "object"\nadditionalProperties = true\n'
 """Lines of a manifest that takes any arguments."""
 
 
+def timed_out(task: Task, limit_ms: int) -> bool:
+    """Whether its error is seed 000's of a time-out, with this limit."""
+    error = task.error or {}
+    data = error.get("data")
+    assert isinstance(data, dict)
+    elapsed = data["elapsed_ms"]
+    assert isinstance(elapsed, int)
+    said = (error["code"], data["error_id"], data["capability_id"], data["timeout_ms"])
+    return said == (-32005, "AIOS-TIMEOUT", task.capability_id, limit_ms) and elapsed >= 0.9 * limit_ms
+
+
 class Elsewhere:
     """Operations that have tests of their own, with what they need (a network, say)."""
 

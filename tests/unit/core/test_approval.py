@@ -11,7 +11,7 @@ from aiosd.auth.caller import BusSubject, Caller
 from aiosd.auth.decision import Decision
 from aiosd.config import Config
 from aiosd.store import approvals
-from tests.unit.core.rig import OPEN, OTHER, ROOT, USER, core, manifest, play
+from tests.unit.core.rig import OPEN, OTHER, ROOT, USER, core, manifest, play, timed_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,27 @@ async def types(aios: Core, task: str) -> list[str]:
 async def trail(aios: Core) -> list[str]:
     rows = await aios.database.read(lambda db: db.execute("SELECT kind FROM audit ORDER BY seq").fetchall())
     return [str(row[0]) for row in rows if str(row[0]).startswith("approval.")]
+
+
+def test_it_is_told_as_both_documents_have_it(tmp_path: Path) -> None:
+    """Seed 000's `task.auth_required` for who follows the task, seed 003's approval request on the timeline."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            task, approval = await waiting(aios)
+            kept = (await aios.task(task)).auth_request
+            events = [one for one in await aios.log(task) if one.type in ("task.blocked", "approval.requested")]
+            assert [(one.kind, one.type) for one in events] == [
+                ("task.auth_required", "task.blocked"), ("timeline", "approval.requested")
+            ]  # fmt: skip
+            assert events[0].data() == {"task_id": task, "status": "auth_required", "auth_request": kept}
+            told = events[1].payload
+            assert {name: told[name] for name in ("id", "task_id", "kind", "summary", "risk_level", "status")} == {
+                "id": approval, "task_id": task, "kind": "run", "summary": f"Title of {CRITICAL}",
+                "risk_level": "critical", "status": "pending",
+            }  # fmt: skip
+
+    play(scenario())
 
 
 @pytest.mark.parametrize("action", ["approve", "approve_once"])
@@ -278,6 +299,7 @@ def test_an_approval_ends_with_its_time_and_its_task(tmp_path: Path) -> None:
             task, approval = await waiting(aios)
             after = await aios.ended(task)
             assert (after.status, after.reason) == ("failed", "auth-timeout")
+            assert timed_out(after, 1000)
             assert await refused(aios, approval, ADMIN) == "expired"
             assert await types(aios, task) == ["approval.requested", "approval.expired"]
             canceled, other = await waiting(aios)

@@ -12,7 +12,7 @@ from aiosd.auth.decision import Decision
 from aiosd.config import Config
 from aiosd.core.prompts import BURST, INTERVAL, MAX_QUEUED, Prompts
 from aiosd.errors import AiosError
-from tests.unit.core.rig import OPEN, OTHER, ROOT, USER, core, eventually, manifest, play
+from tests.unit.core.rig import OPEN, OTHER, ROOT, USER, core, eventually, manifest, play, timed_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -346,7 +346,8 @@ def test_a_request_whose_person_cannot_be_asked_is_not_lost(tmp_path: Path) -> N
             )  # fmt: skip
             assert asked(aios) == []
             assert await aios.count("runs") == 0
-            assert "task.auth_required" in [event.kind.value for event in await aios.log(task)]
+            (told,) = [event for event in await aios.log(task) if event.kind == "task.auth_required"]
+            assert told.data() == {"task_id": task, "status": "auth_required", "auth_request": found.auth_request}
             mute = await aios.refused("task.authenticate", {"task_id": task}, MUTE)
             assert mute.kind.value.error_id == "AIOS-PERM-INTERACTION"
             await aios.invoke("task.authenticate", {"task_id": task, "auth_response": {"type": "polkit"}}, USER)
@@ -391,6 +392,7 @@ def test_a_deferred_task_ends_at_its_time_limit(tmp_path: Path) -> None:
             await installed(aios)
             task = await aios.ended(await aios.create(HIGH, MUTE))
             assert (task.status, task.reason) == ("failed", "auth-timeout")
+            assert timed_out(task, 1000)
 
     play(scenario())
 

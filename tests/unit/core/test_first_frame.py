@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aiosd.core.watch import Watch
 from aiosd.model.status import Reason
 from tests.unit.core.fakelauncher import FakeLauncher
-from tests.unit.core.rig import PLAIN, Config, core, daemon, eventually, manifest, play
+from tests.unit.core.rig import PLAIN, Config, core, daemon, eventually, manifest, play, timed_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +43,7 @@ def test_one_that_says_nothing_is_stopped_and_the_task_says_why(tmp_path: Path) 
             assert (task.status, task.reason) == ("failed", "first-frame-timeout")
             assert task.error is not None
             assert (task.error["code"], task.error["message"]) == (-32005, "the program sent no chunk within 0.1 s")
-            data = task.error["data"]
-            assert isinstance(data, dict)
-            assert (data["reason"], data["timeout_ms"]) == ("first-frame-timeout", 100)
+            assert timed_out(task, 100)
             (run,) = aios.launcher.made(task.id)
             assert [message["reason"] for kind, message in run.heard if kind == "cancel"] == ["first-frame-timeout"]
 

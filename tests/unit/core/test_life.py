@@ -237,6 +237,14 @@ def test_escalation_to_a_person_who_tries_again_or_gives_up(tmp_path: Path) -> N
             task = await aios.create("test.escalating.run")
             blocked = await aios.until(task, "blocked")
             assert (blocked.status, blocked.reason) == ("input_required", "exit-status")
+            (asked,) = [event for event in await aios.log(task) if event.kind == "task.input_required"]
+            assert asked.payload["prompt"] == "exit status 4; try again?"
+            assert asked.payload["options"] == ["retry", "fail"]
+            whole = await aios.invoke("task.get", {"task_id": task, "include_history": True})
+            assert isinstance(whole["state_history"], list)
+            last = whole["state_history"][-1]
+            assert isinstance(last, dict)
+            assert last["metadata"] == {"prompt": asked.payload["prompt"], "options_count": 2}
             refusal = await aios.refused("task.input", {"task_id": task, "input": {"action": "perhaps"}})
             assert refusal.kind.value.code == -32108
             await aios.invoke("task.input", {"task_id": task, "input": {"action": "retry"}})

@@ -89,6 +89,8 @@ def test_the_event_is_seed_000s_auth_required(tmp_path: Path) -> None:
             asked = event.payload["auth_request"]
             assert isinstance(asked, dict)
             assert (asked["type"], asked["approval_id"], asked["risk_level"]) == ("approval", approval, "high")
+            (told,) = [one for one in await aios.log(task) if one.type == "approval.requested"]
+            assert (told.payload["id"], told.payload["task_id"], told.payload["status"]) == (approval, task, "pending")
             await aios.invoke("task.cancel", {"task_id": task})
             assert (await aios.task(task)).status == "canceled"
 

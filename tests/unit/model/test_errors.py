@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from aiosd.core.outcome import Ending, judge
 from aiosd.errors import DBUS_PREFIX, AiosError, ErrorKind, by_dbus_name
 
 # Seed 000, "错误码": code and message, as written there.
@@ -13,7 +14,7 @@ SEED_CODES = [
     (-32106, "Task not found"),
     (-32107, "Task already completed"),
     (-32107, "Task already canceled"),
-    (-32005, "Timeout"),
+    (-32005, "Task timeout"),
     (-32006, "Task queue full"),
     (-32108, "Invalid task state"),
     (-32002, "Input required"),
@@ -74,21 +75,23 @@ def test_an_unknown_name_is_no_row() -> None:
 
 
 def test_the_wire_object_is_the_seeds() -> None:
-    # Seed 000's example of a time-out.
-    error = AiosError(
-        ErrorKind.TASK_TIMEOUT,
-        data={"capability_id": "compat.browser.search_and_compare", "timeout_ms": 30000, "elapsed_ms": 30500},
-    )
-    assert error.wire() == {
+    # Seed 000's example of a time-out, which says "Timeout" where its table says "Task timeout".
+    capability = "compat.browser.search_and_compare"
+    ended = judge(Ending(capability, timed_out=True, timeout_ms=30000, elapsed_ms=30500))
+    assert ended.error == {
         "code": -32005,
         "message": "Timeout",
         "data": {
             "error_id": "AIOS-TIMEOUT",
-            "capability_id": "compat.browser.search_and_compare",
+            "reason": "timeout",
+            "capability_id": capability,
             "timeout_ms": 30000,
             "elapsed_ms": 30500,
         },
     }
+    assert AiosError(ErrorKind.TASK_TIMEOUT).wire() == {
+        "code": -32005, "message": "Task timeout", "data": {"error_id": "AIOS-TIMEOUT"}
+    }  # fmt: skip
 
 
 def test_the_field_at_fault_is_named() -> None:
