@@ -13,6 +13,7 @@ from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.event import Kind
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.jsontext import MAX_TEXT_BYTES
+from aiosd.model.status import A2A
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -88,6 +89,7 @@ class ProtocolOperations:
                 "max_tasks_per_tool": config.max_tasks_per_tool,
                 "max_queue_size": config.max_queue_size,
             },
+            "a2a_states": {status.value: name for status, name in A2A.items()},
             "messages": {"max_batch_size": MAX_BATCH, "max_message_size": MAX_TEXT_BYTES},
         }
 

@@ -28,6 +28,17 @@ class Status(StrEnum):
         return self in WAITING
 
 
+A2A = {
+    Status.PENDING: "submitted",
+    Status.WORKING: "working",
+    Status.INPUT_REQUIRED: "input-required",
+    Status.AUTH_REQUIRED: "auth-required",
+    Status.COMPLETED: "completed",
+    Status.FAILED: "failed",
+    Status.CANCELED: "canceled",
+}
+"""What the A2A protocol calls each (seed 000); `paused` it does not know."""
+
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED})
 WAITING = frozenset({Status.PAUSED, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
 
@@ -131,7 +142,6 @@ class Reason(StrEnum):
     DEPENDENCY_FAILED = "dependency-failed"
     CAPABILITY_MISSING = "capability-missing"
     PERMISSION_DENIED = "permission-denied"
-    QUEUE_TIMEOUT = "queue-timeout"
     RESULT = "result"
     AUTH_TIMEOUT = "auth-timeout"
     INPUT_TIMEOUT = "input-timeout"

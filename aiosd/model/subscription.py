@@ -30,10 +30,16 @@ class Feed(StrEnum):
     """What is told of one worker, or of all of the caller's."""
 
 
+WITH_STATUS = frozenset({Kind.INPUT_REQUIRED, Kind.AUTH_REQUIRED, Kind.RESULT, Kind.ERROR})
+"""What a change of status is about. Who chooses `status` gets these as well: seed 000's own request names `status`,
+`progress`, `artifact` and `log`, and its stream brings the question and the result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What was granted. `task_id` "" for every task in scope; `uid`: owner of the tasks, None for all users;
-    `choices`: words of `Kind.choice`, empty for all; `after`: the last event number that the client already has.
+    `choices`: words of `Kind.choice` (`status`: WITH_STATUS too), empty for all; `after`: the last event number that
+    the client already has.
     A feed of seed 003 has no choices; its `session_id` or `worker_id` is "" for all in scope."""
 
     id: str
@@ -51,9 +57,14 @@ class Subscription:
             event.sequence > self.after
             and (self.uid is None or event.uid == self.uid)
             and (not self.task_id or event.task_id == self.task_id)
-            and (not self.choices or event.kind.choice in self.choices)
+            and self._chooses(event.kind)
             and self._follows(event)
         )
+
+    def _chooses(self, kind: Kind) -> bool:
+        if not self.choices or kind.choice in self.choices:
+            return True
+        return kind in WITH_STATUS and Kind.STATUS.choice in self.choices
 
     def _follows(self, event: Event) -> bool:
         match self.feed:

@@ -85,7 +85,7 @@ def test_events_follow_the_answer_that_grants_them(place: Path) -> None:
                 granted = await line.receive()
                 subscription = granted["result"]["subscription_id"]
                 seen: list[Json] = []
-                while not seen or seen[-1]["params"]["data"]["status"] != "completed":
+                while not seen or seen[-1]["params"]["event"] != "task.result":
                     told = await line.receive()
                     if told.get("id") != 2:
                         assert told["method"] == "aios/event"

@@ -97,12 +97,14 @@ def test_pause_and_resume(place: Path) -> None:
     play(scenario())
 
 
-def test_the_stream_of_the_whole_story(place: Path) -> None:
+@pytest.mark.parametrize("events", [REQUESTS["aios/task.subscribe"]["events"], []], ids=["the document's", "all"])
+def test_the_stream_of_the_whole_story(place: Path, events: list[str]) -> None:
     async def scenario() -> None:
         async with told(place) as story:
             await story.create()
             start = {"Last-Event-ID": "evt-0000000000000000"}
-            async with EventStream.open(story.path, f"task_id={story.task_id}", **start) as stream:
+            query = f"task_id={story.task_id}" + (f"&events={','.join(events)}" if events else "")
+            async with EventStream.open(story.path, query, **start) as stream:
                 seen = []
                 async for event in stream:
                     seen.append(event)

@@ -165,7 +165,7 @@ def test_every_reason_of_a_failure_is_explained() -> None:
     page = text_of("docs/man/aiosd.8.md")
     others = {
         Reason.CANCELED, Reason.USER_REQUEST, Reason.PARENT_CANCELED,  # of canceled tasks
-        Reason.RESULT, Reason.PROTOCOL, Reason.QUEUE_TIMEOUT,  # of no failure
+        Reason.RESULT, Reason.PROTOCOL,  # of no failure
     }  # fmt: skip
     explained = {
         word for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for word in row.strip("`").split("`, `")

@@ -40,8 +40,7 @@ def test_these_are_tried_again_while_attempts_remain(reason: Reason) -> None:
 @pytest.mark.parametrize(
     "reason",
     [Reason.PERMISSION_DENIED, Reason.CANCELED, Reason.USER_REQUEST, Reason.PARENT_CANCELED, Reason.DEPENDENCY_FAILED,
-     Reason.CAPABILITY_MISSING, Reason.QUEUE_TIMEOUT, Reason.TIMEOUT, Reason.AUTH_TIMEOUT, Reason.INPUT_TIMEOUT,
-     Reason.SANDBOX],
+     Reason.CAPABILITY_MISSING, Reason.TIMEOUT, Reason.AUTH_TIMEOUT, Reason.INPUT_TIMEOUT, Reason.SANDBOX],
 )  # fmt: skip
 @pytest.mark.parametrize("on", list(OnFailure))
 def test_these_are_final_whatever_the_policy_says(reason: Reason, on: OnFailure) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiosd.model.machine import IllegalTransition, default_phase, may, transition
-from aiosd.model.status import FINAL, PHASES, Actor, Phase, Status
+from aiosd.model.status import A2A, FINAL, PHASES, Actor, Phase, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,12 +42,38 @@ PHASE_TABLE = {
     "canceled": "canceled",
 }
 
+# Seed 000, "A2A对应".
+A2A_STATES = {
+    "pending": "submitted",
+    "working": "working",
+    "paused": "",
+    "input_required": "input-required",
+    "auth_required": "auth-required",
+    "completed": "completed",
+    "failed": "failed",
+    "canceled": "canceled",
+}
+PAGE = Path(__file__).parents[3] / "docs/protocol.md"
+
 PAIRS = list(itertools.product(Status, Status))
 
 
 def test_there_are_the_eight_states_of_the_seed() -> None:
     assert {status.value for status in Status} == set(SEED)
     assert len(PAIRS) == 64
+
+
+def test_their_names_in_a2a_are_the_seeds() -> None:
+    assert {status.value: name for status, name in A2A.items()} | {"paused": ""} == A2A_STATES
+
+
+def test_the_page_has_the_same_tables() -> None:
+    section = PAGE.read_text("utf-8").partition("\n## States\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")][1:]
+    told = {cells[0].strip(" `"): [cell.strip(" `\u2013").replace("`", "") for cell in cells] for cells in rows}
+    assert {status: cells[2] for status, cells in told.items()} == SEED
+    assert {status: cells[3].replace(",", "") for status, cells in told.items()} == PHASE_TABLE
+    assert {status: cells[4] for status, cells in told.items()} == A2A_STATES
 
 
 @pytest.mark.parametrize(("old", "new"), PAIRS, ids=lambda status: str(status))
