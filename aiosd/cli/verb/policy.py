@@ -26,6 +26,7 @@ _OUTCOMES = {
     "ask": ("A person would be asked.", Style.WAITING),
     "refuse": ("It would be refused.", Style.BAD),
 }
+_APPROVAL = ("Nobody would be asked for a password; it would wait for an approval.", Style.WAITING)
 
 
 @click.group(cls=options.Group)
@@ -63,7 +64,10 @@ async def _explain(session: Session, capability: str, words: tuple[str, ...], ui
         return
     for sentence in list_at(found, "because"):
         session.say(one_line(text_of(sentence)))
-    text, style = _OUTCOMES.get(string_at(found, "outcome"), (one_line(string_at(found, "outcome")), None))
+    outcome = string_at(found, "outcome")
+    text, style = _OUTCOMES.get(outcome, (one_line(outcome), None))
+    if outcome == "allow" and found.get("needs_approval") is True:
+        text, style = _APPROVAL
     session.say(session.paint(text, style))
 
 

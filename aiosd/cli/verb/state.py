@@ -75,6 +75,8 @@ def check(session: Session, *, database: Path) -> int:
 @options.pass_session
 def backup(session: Session, *, file: Path, database: Path) -> None:
     """Copy the database as it is now to FILE, which must not exist."""
+    if file.exists():
+        die(f"{file} is there already", status=ExitStatus.CANNOT_CREATE)
     try:
         maintenance.backup(database, file)
     except (StoreError, OSError) as error:
@@ -105,5 +107,7 @@ def export(session: Session, *, database: Path) -> None:
     try:
         for line in maintenance.export(database):
             session.emit(line)
+    except BrokenPipeError:  # whoever reads has seen enough; exit status 141
+        raise
     except (StoreError, OSError) as error:
         _refused(error)

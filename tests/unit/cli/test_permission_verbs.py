@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from aiosd.cli import approving
 from aiosd.cli.approving import visible
+from aiosd.cli.client import Reply
 from aiosd.cli.session import Session
+from aiosd.model.jsontext import dump
 from tests.unit.cli.daemon import ONE
 
 if TYPE_CHECKING:
@@ -167,6 +169,14 @@ class TestPolicy:
         ]  # fmt: skip
         assert daemon.options("ExplainPermission") == {"uid": 0}
         assert aiosctl("policy", "explain", "files.checksum", "--user", "nobody-of-that-name").status == 66
+
+    @pytest.mark.parametrize(("needs_approval", "told"), [(True, "wait for an approval"), (False, "without anybody")])
+    def test_explain_says_what_is_still_to_come(
+        self, aiosctl: Aiosctl, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, *, needs_approval: bool, told: str
+    ) -> None:
+        answer = dump({"outcome": "allow", "because": [], "needs_approval": needs_approval})
+        monkeypatch.setattr(daemon, "_ExplainPermission", lambda *_, **__: Reply((answer,)))
+        assert told in aiosctl("policy", "explain", "compat.command.run").out.splitlines()[-1]
 
     def test_check(self, aiosctl: Aiosctl, tmp_path: Path) -> None:
         file = tmp_path / "permission-policy.toml"

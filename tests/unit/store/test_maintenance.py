@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from aiosd.store.connection import connect_writer
 from aiosd.store.database import Database, StoreError, StoreFailure
 from aiosd.store.migrations import level_1_0, statements
 
-RELEASED = Path(__file__).parents[2] / "fixtures" / "state-1.0.sql"
+ROOT = Path(__file__).parents[3]
+RELEASED = ROOT / "tests/fixtures/state-1.0.sql"
 """A database of the first released level, with tasks in every state: what later programs have to open."""
 
 NOW = 1_780_000_000_000_000
@@ -88,6 +91,17 @@ def test_check_finds_nothing_in_a_sound_one_and_names_what_is_wrong(database: Pa
     assert maintenance.check(database).problems
     database.write_text("nothing of ours" * 1000)
     assert maintenance.check(database).version is None
+
+
+def test_the_verbs_end_as_the_page_says(database: Path, tmp_path: Path) -> None:
+    """73 for a copy that is there already, and 141 for a reader of the export that has seen enough."""
+    command = [sys.executable, "-c", "from aiosd.cli.start import main; main()", "state"]
+    run = [*command, "backup", "--database", str(database)]
+    done = [subprocess.run([*run, str(tmp_path / "copy")], capture_output=True, cwd=ROOT) for _ in range(2)]
+    assert [one.returncode for one in done] == [0, 73]
+    export = ["bash", "-c", 'set -o pipefail; "$@" | head -c 10 >/dev/null', "bash", *command, "export", "--database"]
+    gone = subprocess.run([*export, str(database)], capture_output=True, cwd=ROOT)
+    assert (gone.returncode, gone.stderr) == (141, b"")
 
 
 def test_a_backup_while_the_daemon_writes_comes_back(database: Path, tmp_path: Path) -> None:
