@@ -56,6 +56,8 @@ def _argument(argument: click.Argument) -> str:
     text = argument.metavar or (argument.name or "").upper()
     if isinstance(argument.type, click.Choice):
         text = "|".join(argument.type.choices)
+    if argument.nargs == -1 and not text.endswith("..."):
+        text += "..."
     escaped = text.replace("*", r"\*")
     return f"*{escaped}*" if argument.required or argument.metavar else f"[*{escaped}*]"
 

@@ -58,7 +58,7 @@ def found_command(words: list[str]) -> tuple[click.Command | None, list[str]]:
 def typed_commands(text: str) -> Iterator[str]:
     """Everything after `aiosctl` on a line of code, up to where its shell ends the command."""
     for code in CODE.findall(text):
-        yield from re.findall(r"\baiosctl ([a-z][^\n`|;&)#…]*)", code)
+        yield from re.findall(r"\baiosctl ([a-z][^\n`|;&)#…*]*)", code)
 
 
 @pytest.mark.parametrize("name", [*NAME, *(str(path.relative_to(ROOT)) for path in INSTALLED)])
