@@ -119,31 +119,43 @@ class Policies:
 def load(main: Path = MAIN, users: Path = USERS, *, owner: int = 0) -> Policies:
     """Read all files. Blocks on the disk; never raises for what is in them. `owner`: root, other than in tests."""
     problems: list[Problem] = []
-    general = _read(main, owner, problems, personal=False) or Policy()
+    general = read(main, owner, problems, personal=False) or Policy()
     found: dict[str, Policy] = {}
     try:
-        if stat.S_IMODE(users.stat().st_mode) & 0o022 or users.stat().st_uid != owner:
+        if not is_roots_own(users, owner):
             problems.append(_error(users, "may be written by others than root: its files count as the strictest"))
             general = tighten(general, STRICTEST)
-        files = sorted(users.glob(f"*{SUFFIX}"))
+        listed = names(users)
     except FileNotFoundError:
-        files = []
+        listed = []
     except OSError as error:
         problems.append(_error(users, f"cannot be read: {error.strerror}"))
         return Policies(STRICTEST, {}, tuple(problems))
-    for file in files[:MAX_USERS]:
-        policy = _read(file, owner, problems, personal=True)
+    for name in listed:
+        policy = read(users / f"{name}{SUFFIX}", owner, problems, personal=True)
         if policy is not None:
-            found[file.name.removesuffix(SUFFIX)] = policy
+            found[name] = policy
     return Policies(general, found, tuple(problems))
+
+
+def is_roots_own(users: Path, owner: int) -> bool:
+    """Whether nobody but `owner` can put files into the directory. Raises OSError."""
+    info = users.stat()
+    return not stat.S_IMODE(info.st_mode) & 0o022 and info.st_uid == owner
+
+
+def names(users: Path) -> list[str]:
+    """Whose files are there: names or uids. Raises OSError."""
+    files = sorted(file.name for file in users.iterdir() if file.name.endswith(SUFFIX))
+    return [file.removesuffix(SUFFIX) for file in files[:MAX_USERS]]
 
 
 def _error(file: Path, message: str, line: int | None = None, key: str = "") -> Problem:
     return Problem(os.fsencode(file).decode("utf-8", "replace"), line, key, Severity.ERROR, message)
 
 
-def _read(file: Path, owner: int, problems: list[Problem], *, personal: bool) -> Policy | None:
-    """One file; None when there is none."""
+def read(file: Path, owner: int, problems: list[Problem], *, personal: bool) -> Policy | None:
+    """One file; None when there is none. `personal`: it is one user's."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:

@@ -66,9 +66,9 @@ def rule(case: Case) -> Ruling:
     """Decide."""
     policy, level, action = case.policy, case.level, RUN_ACTIONS[case.level]
     said = [f"{case.capability_id} has level {level.wire}: {_LEVELS[level]}"]
-    forbidden = _forbidden(case)
-    if forbidden:
-        return Ruling(Way.REFUSE, (*said, forbidden), reason="policy")
+    refused = forbidden(case.capability_id, level, policy)
+    if refused:
+        return Ruling(Way.REFUSE, (*said, refused), reason="policy")
     approval = _approval(case)
     audited = level >= Level.LOW or policy.audits(case.capability_id)
     tail = () if approval is None else (approval[1],)
@@ -106,13 +106,14 @@ _LEVELS = {
 }
 
 
-def _forbidden(case: Case) -> str:
-    denied = case.policy.denies(case.capability_id)
-    where = f" ({case.policy.source})" if case.policy.source else ""
+def forbidden(capability_id: str, level: Level, policy: Policy) -> str:
+    """The sentence when the administrator's ceiling is below it; "" when it is not."""
+    denied = policy.denies(capability_id)
+    where = f" ({policy.source})" if policy.source else ""
     if denied is not None:
         return f"The administrator's always_deny {denied!r} forbids it{where}."
-    if case.level > case.policy.max_level:
-        return f"The administrator allows levels up to {case.policy.max_level.wire}{where}."
+    if level > policy.max_level:
+        return f"The administrator allows levels up to {policy.max_level.wire}{where}."
     return ""
 
 

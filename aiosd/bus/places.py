@@ -67,9 +67,22 @@ class BusPlaces:
             answer = await self._bus.call(Call(SYSTEMD, PATH, MANAGER, "GetUnitByPID", "u", (pid,), (), SECONDS))
             return _name(answer.text())
         except BusCallError as error:
-            if error.name in _NO_UNIT:
-                return ""
-            raise
+            if error.name not in _NO_UNIT:
+                raise
+            if not _is_there(pid):
+                raise PlaceError("the process that connected has ended") from error
+            return ""
+
+
+def _is_there(pid: int) -> bool:
+    """Whether there is a process of that number: one that has ended is in no unit either, wherever it was."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

@@ -201,6 +201,9 @@ class Supervision:
             reason = Reason.WORKER_LOST if error.code is LauncherErrorCode.UNREACHABLE else Reason.LAUNCH
             await self._store(lambda tx: run_states.requeue(tx, watch.run_id, str(error), reason))
             return
+        if error.code is LauncherErrorCode.DENIED:  # by the administrator's policy, stricter than when it was created
+            await self._finish(watch, Ending("", lost=Reason.PERMISSION_DENIED, lost_message=error.message))
+            return
         await self._finish(watch, Ending("", launch_error=str(error)))
 
     # -- a run from before

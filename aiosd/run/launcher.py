@@ -64,6 +64,7 @@ def main() -> None:
 
 
 async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
+    from aiosd.auth.enforced import EnforcedCeiling
     from aiosd.bus.connection import SystemBus, Variant
     from aiosd.manifest.directories import DEFAULT
     from aiosd.run import landlock, notify
@@ -92,7 +93,8 @@ async def _serve(arguments: argparse.Namespace, forks: socket.socket) -> None:
             units = Units(bus, Variant, broker.scope_ended)
             await units.start()
             manifests = Manifests(tuple(arguments.capabilities or DEFAULT))
-            broker.adopt(controls, await units.active(), units, Starter(runs, manifests, uids, fork_server, units))
+            starter = Starter(runs, manifests, EnforcedCeiling().why_not, uids, fork_server, units)
+            broker.adopt(controls, await units.active(), units, starter)
             tasks = [group.create_task(fork_server.serve()), group.create_task(_until_closed(bus.closed))]
             tasks += [group.create_task(broker.accept(listener)) for listener in listeners]
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: [task.cancel() for task in tasks])

@@ -26,6 +26,7 @@ from aiosd.run.rundirs import RunDirectories, RunRecord
 from aiosd.run.spec import ShimSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from aiosd.manifest.directories import Trace
@@ -111,11 +112,18 @@ class Starter:
     """Carries out starts, many at a time."""
 
     def __init__(
-        self, runs: RunDirectories, manifests: Manifests, uids: identity.DynamicUids, forks: ForkServer, units: Units
+        self,
+        runs: RunDirectories,
+        manifests: Manifests,
+        why_not: Callable[[Capability, int], str],
+        uids: identity.DynamicUids,
+        forks: ForkServer,
+        units: Units,
     ) -> None:
-        """All of it made by `launcher.main`."""
+        """All of it made by `launcher.main`. `why_not`: what forbids a capability to a user (auth/enforced.py)."""
         self._runs = runs
         self._manifests = manifests
+        self._why_not = why_not
         self._uids = uids
         self._forks = forks
         self._units = units
@@ -125,6 +133,9 @@ class Starter:
         capability = self._manifests.find(request.capability)
         if capability is None:
             raise Refusal(RefusalCode.CAPABILITY_MISSING, f"{request.capability} is not installed")
+        forbidden = self._why_not(capability, request.uid)
+        if forbidden:
+            raise Refusal(RefusalCode.DENIED, forbidden)
         try:
             limits = tighten(capability.limits, request.limits)
             argv = build_argv(capability.exec, request.values)

@@ -71,8 +71,16 @@ def test_by_number_where_one_does_not() -> None:
 
 
 def test_in_no_unit_and_from_outside() -> None:
-    assert asked(FakeBus(GetUnitByPIDFD=NONE), PEER) == ""
+    assert asked(FakeBus(GetUnitByPIDFD=NONE), ProcessSubject(os.getpid(), 0, 1000, 3)) == ""
     assert asked(FakeBus(), ProcessSubject(0, 0, 1000, 3)) == ""
+
+
+def test_who_has_ended_may_have_been_anywhere() -> None:
+    """A program of a task connects, and lets a child go on with the connection: nothing says where that is."""
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(pid, 0)
+    with pytest.raises(PlaceError, match="has ended"):
+        asked(FakeBus(GetConnectionCredentials=credentials(ProcessID=pid), GetUnitByPID=NONE), SENDER)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,49 @@ def test_only_installed_capabilities_with_their_own_limits(equipped: Container, 
     assert (answer["ok"], answer["error"]) == (False, error)
 
 
+AS_ROOT = """
+import json, os, socket, sys
+from pathlib import Path
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+sock.connect("/run/aios/launcher.sock")
+run = sys.argv[1]
+start = {"id": 1, "op": "start", "run": run, "task": "task-1", "capability": "compat.command.run", "uid": 1000,
+         "argv_values": {}, "log_max_bytes": 4096}
+sock.send(json.dumps(start).encode())
+data, fds, _, _ = socket.recv_fds(sock, 1 << 17, 8)
+answer = json.loads(data)
+if answer["ok"]:
+    shim = socket.socket(fileno=fds[0])
+    go = {"type": "go", "id": 1, "arguments": {"argv": ["id", "-u"]}, "task_id": "task-1", "attempt": 1}
+    shim.send(json.dumps(go).encode())
+    os.set_blocking(fds[1], True)
+    import select
+    select.select([fds[1]], [], [], 60)
+    answer["said"] = Path(f"/var/lib/aios-launcher/runs/{run}/stdout").read_text().strip()
+print(json.dumps(answer))
+"""
+
+
+def test_a_capability_that_is_root_makes_root_of_it_unless_the_policy_forbids_it(equipped: Container) -> None:
+    """No approval and no caller: the launcher asks for neither. It does ask the administrator's policy."""
+    policy = "/etc/aios/permission-policy.toml"
+
+    def command(run: str) -> JsonObject:
+        done = equipped.run("python3", "-c", AS_ROOT, run, user="aiosd", timeout=120)
+        answer: JsonObject = json.loads(done.stdout)
+        return answer
+
+    assert command("run-01hzy3q8e0000000000000000c")["said"] == "0", "docs/security.md says so"
+    before = equipped.sh(f"cat {policy} 2>/dev/null || :")
+    try:
+        for forbids in ('always_deny = ["compat.command.run"]', 'max_permission_level = "high"'):
+            equipped.write(policy, forbids + "\n")
+            answer = command("run-01hzy3q8e0000000000000000d")
+            assert (answer["ok"], answer["error"]) == (False, "denied"), answer
+    finally:
+        equipped.write(policy, before) if before else equipped.run("rm", policy)
+
+
 def test_the_launcher_listens_to_nobody_else(equipped: Container) -> None:
     done = equipped.run("python3", "-c", ASK, json.dumps(START), user="alice", check=False)
     assert "PermissionError" in done.stderr

@@ -304,6 +304,13 @@ def test_refusals_of_the_launcher(tmp_path: Path) -> None:
             after = await aios.ended(task)
             assert (after.status, after.reason) == ("failed", "launch")
             assert await aios.history(task) == ["pending", "failed"]
+            # The administrator forbids it by now: nothing to try again.
+            aios.launcher.refusals = [LauncherError(LauncherErrorCode.DENIED, "always_deny 'test.*' forbids it")]
+            task = await aios.create(retry={"max_attempts": 3, "delay_ms": 0})
+            after = await aios.ended(task)
+            assert (after.status, after.reason, after.retry_count) == ("failed", "permission-denied", 0)
+            assert after.error is not None
+            assert after.error["message"] == "always_deny 'test.*' forbids it"
 
     play(scenario())
 

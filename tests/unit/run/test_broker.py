@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.auth.enforced import EnforcedCeiling
 from aiosd.model.ids import Prefix, new_id
 from aiosd.model.manifest import Limits
 from aiosd.run.broker import Broker
@@ -60,6 +61,8 @@ class Launcher:
         self.capabilities.mkdir()
         self.address = state / "launcher.sock"
         self.users = DYNAMIC_COUNT
+        self.policy = state / "permission-policy.toml"
+        self.ceiling = EnforcedCeiling(self.policy, state / "permission-policy.d")
 
     def install(self, name: str, argv: list[str], level: str = "public") -> None:
         text = MANIFEST.format(id=name, level=level, exec=json.dumps(argv))
@@ -73,7 +76,7 @@ class Launcher:
         units = Units(self.systemd, fake_variant, broker.scope_ended)
         await units.start()
         forks = ForkServer(spawned.socket)
-        starter = Starter(self.runs, Manifests((self.capabilities,)), uids, forks, units)
+        starter = Starter(self.runs, Manifests((self.capabilities,)), self.ceiling.why_not, uids, forks, units)
         broker.adopt((), await units.active(), units, starter)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self.address))
@@ -313,6 +316,24 @@ def test_a_start_that_cannot_be_leaves_nothing(
                 await client.start(request(**{"capability": "test.true", **changes}))  # type: ignore[arg-type]  # bad
             assert caught.value.code is code
             assert await client.list_runs() == []
+
+    asyncio.run(scenario())
+
+
+def test_what_the_administrator_forbids_is_not_started_whoever_asks(launcher: Launcher) -> None:
+    """The daemon has looked at the policy; the launcher looks again, and at what is in it now."""
+    launcher.install("test.true", ["/bin/true"])
+
+    async def scenario() -> None:
+        async with launcher.serve() as client:
+            await finish(client, launcher, request("test.true"))
+            launcher.policy.write_text('always_deny = ["test.*"]')
+            with pytest.raises(LauncherError, match=r"always_deny 'test\.\*' forbids it") as caught:
+                await client.start(request("test.true"))
+            assert caught.value.code is LauncherErrorCode.DENIED
+            assert launcher.runs.runs() == []
+            launcher.policy.write_text('always_deny = ["other.*"]')
+            await finish(client, launcher, request("test.true"))
 
     asyncio.run(scenario())
 
