@@ -44,6 +44,7 @@ from aiosd.core.subscription_operations import SubscriptionOperations
 from aiosd.core.supervision import Supervision
 from aiosd.core.task_operations import TaskOperations
 from aiosd.core.time_change import TimeChange
+from aiosd.core.time_limits import TimeLimits
 from aiosd.core.webhook_operations import WebhookOperations
 from aiosd.core.worker_operations import WorkerOperations
 from aiosd.hooks.delivery import Deliverer
@@ -99,7 +100,7 @@ class Services:
         self.executors.add(WORKERS, self.assigner)
         for listener in (
             self.deliverer, self.scheduler, self.expiry, self.lapse, self.holding, self.approval_answers, self.crew,
-            self.assigner,
+            self.assigner, self.limits,
         ):  # fmt: skip
             ground.hub.listen(listener.heard)
 
@@ -109,10 +110,17 @@ class Services:
         return Authorizer(self.ground.authority, self.ground.places, record=self.ground.trail.answered)
 
     @cached_property
+    def limits(self) -> TimeLimits:
+        """What is left of tasks' time limits."""
+        return TimeLimits()
+
+    @cached_property
     def supervision(self) -> Supervision:
         """The live runs."""
         here = self.ground
-        return Supervision(here.database, here.launcher, here.registry, here.settings, here.blobs, here.launcher_state)
+        return Supervision(
+            here.database, here.launcher, here.registry, here.settings, here.blobs, here.launcher_state, self.limits
+        )
 
     @cached_property
     def scheduler(self) -> Scheduler:
@@ -134,7 +142,9 @@ class Services:
     def assigner(self) -> Assigner:
         """Which worker gets what."""
         here = self.ground
-        return Assigner(here.database, here.settings, self.crew, self.executors, lambda: self.scheduler.draining)
+        return Assigner(
+            here.database, here.settings, self.crew, self.executors, lambda: self.scheduler.draining, self.limits
+        )
 
     @cached_property
     def recoverer(self) -> Recoverer:
@@ -221,7 +231,7 @@ class Services:
             PlanOperations(here.database, ask, here.settings, here.registry, self.creation, self.control, self.holding),
             ContentOperations(here.database, ask, here.blobs, self.supervision, here.launcher_state),
             SubscriptionOperations(here.database, ask),
-            WorkerOperations(here.database, ask, here.settings, self.crew, here.boot_id),
+            WorkerOperations(here.database, ask, here.settings, self.crew, here.boot_id, self.limits),
             WebhookOperations(here.database, ask, here.settings, here.vault, self.deliverer.wake),
         )
 
@@ -230,7 +240,7 @@ class Services:
         deferred = Deferred(here.database, here.registry, self.consents, here.settings)
         return (
             PermissionOperations(here.database, here.registry, ask, self.consents, here.settings),
-            ApprovalOperations(here.database, here.registry, ask),
+            ApprovalOperations(here.database, here.registry, ask, self.lapse.delays),
             AuthenticationOperations(here.database, ask, here.vault, self.supervision, self.handover, deferred),
             ProtocolOperations(here.settings),
             AuditOperations(here.database, ask, here.trail),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aiosd.auth.caller import Caller
     from aiosd.core.authorization import Authorizer
+    from aiosd.core.delays import Delays
     from aiosd.core.registry import Registry
     from aiosd.model import wire_permissions as wire
     from aiosd.model.jsontext import JsonValue
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 class ApprovalOperations:
     """Approvals as callers handle them."""
 
-    def __init__(self, database: Database, registry: Registry, authorizer: Authorizer) -> None:
-        """Keeps what it calls."""
+    def __init__(self, database: Database, registry: Registry, authorizer: Authorizer, delays: Delays) -> None:
+        """Keeps what it calls. `delays`: how long an answer is waited for (`Lapse.delays`)."""
+        self._delays = delays
         self._database = database
         self._registry = registry
         self._authorizer = authorizer
@@ -80,7 +82,9 @@ class ApprovalOperations:
             _check_for_session(approval)
         given = Response(action, caller, params.request_hash, params.note)
         after = await self._database.write(
-            lambda tx: approving.respond(tx, approval.id, given, self._registry.find(approval.capability_id))
+            lambda tx: approving.respond(
+                tx, approval.id, given, self._registry.find(approval.capability_id), self._delays
+            )
         )
         return Reply(row(after))
 

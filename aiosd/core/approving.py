@@ -132,13 +132,18 @@ class Response:
     note: str | None = None
 
 
-def respond(transaction: Transaction, approval_id: str, given: Response, capability: Capability | None) -> Approval:
-    """Decide, when everything is still as it was. `capability`: as it is installed now. Raises AiosError."""
+def respond(
+    transaction: Transaction, approval_id: str, given: Response, capability: Capability | None, delays: Delays
+) -> Approval:
+    """Decide, when everything is still as it was. `capability`: as it is installed now. Raises AiosError.
+
+    `delays`: those of `expire`.
+    """
     approval = approvals.get(transaction, approval_id)
     if approval is None:
         raise not_found()
     task = None if approval.task_id is None else tasks.get(transaction, approval.task_id)
-    _refuse_settled(approval, task)
+    _refuse_settled(approval, task, delays)
     if task is None or given.seen not in (None, approval.request_hash):
         raise stale("it is not what you were shown")
     if given.action.approves and bound_now(approval, task, capability) != approval.request_hash:
@@ -179,9 +184,9 @@ def _settle(
     changes.audit(transaction, task, AuditKind.APPROVAL_ANSWERED, actor, details)
 
 
-def _refuse_settled(approval: Approval, task: Task | None) -> None:
+def _refuse_settled(approval: Approval, task: Task | None, delays: Delays) -> None:
     status = approval.status
-    if status is ApprovalStatus.PENDING and clock.now() >= approval.expires_at:
+    if status is ApprovalStatus.PENDING and delays.left(approval.id, approval.expires_at) <= 0:
         status = ApprovalStatus.EXPIRED
     if status is ApprovalStatus.PENDING and (task is None or task.status is not Status.AUTH_REQUIRED):
         status = ApprovalStatus.WITHDRAWN

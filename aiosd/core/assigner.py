@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core import assignments, clock, run_states
 from aiosd.core.assigning import Wanted, fits, match
+from aiosd.core.delays import Delays
 from aiosd.core.executors import WORKERS
 from aiosd.errors import AiosError
 from aiosd.model.status import Status
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from aiosd.core.crew import Crew
     from aiosd.core.executors import Executors
     from aiosd.core.settings import Settings
+    from aiosd.core.time_limits import TimeLimits
     from aiosd.model.event import Event
     from aiosd.model.task import Task
     from aiosd.model.worker import Assignment, WorkerKey
     from aiosd.store.database import Database, Transaction
+    from aiosd.store.planned import Planned
 
 AT_ONCE = 100
 """Tasks that one pass gives away at most; others go with the next one, which follows at once."""
@@ -52,9 +55,11 @@ class Assigner:
     """Passes, one after another."""
 
     def __init__(
-        self, database: Database, settings: Settings, crew: Crew, executors: Executors, draining: Callable[[], bool]
-    ) -> None:
+        self, database: Database, settings: Settings, crew: Crew, executors: Executors, draining: Callable[[], bool],
+        limits: TimeLimits,
+    ) -> None:  # fmt: skip
         """`draining`: whether nothing is to be started."""
+        self._limits = limits
         self._database = database
         self._settings = settings
         self._crew = crew
@@ -63,7 +68,8 @@ class Assigner:
         self._wakeup = asyncio.Event()
         self._ended: set[str] | None = None
         self._offered_at: dict[str, float] = {}
-        self._deadlines: dict[tuple[str, int], float] = {}
+        self._limited: dict[str, int] = {}
+        self._delays = Delays()
         self._next_moment: int | None = None
         crew.room_made = self.wake
 
@@ -75,7 +81,12 @@ class Assigner:
     @property
     def limited(self) -> int:
         """How many tasks of workers have a time limit that was noted."""
-        return len(self._deadlines)
+        return len(self._limited)
+
+    @property
+    def delayed(self) -> int:
+        """How many delays between two attempts were noted."""
+        return len(self._delays)
 
     def wake(self) -> None:
         """Look again soon."""
@@ -114,7 +125,7 @@ class Assigner:
         if not self._crew.present or self._draining() or not self._is_wanted():
             self._next_moment = None
             return
-        anybody, open_ones, self._next_moment = await self._database.read(_look)
+        anybody, open_ones, self._next_moment = await self._database.read(self._look)
         await self._take_back_unaccepted(open_ones)
         if not anybody:
             return  # most passes end here, so that what they cost does not depend on how many workers there are
@@ -136,6 +147,25 @@ class Assigner:
         except AiosError:
             return False
 
+    def _look(self, db: sqlite3.Connection) -> tuple[bool, list[Assignment], int | None]:
+        """Whether anybody could be given away, what is, and when time makes a difference. In a reader's thread."""
+        timed = planned.timed(db)
+        self._delays.forget_all_but({one.id for one in timed if one.retry_at is not None})
+        now = clock.now()
+        moments = [at for one in timed if (at := self._ready_at(one)) > now]
+        anybody = next(self._ready(db), None) is not None
+        return anybody, workers.open_assignments(db), min(moments, default=None)
+
+    def _ready(self, db: sqlite3.Connection) -> Iterator[Planned]:
+        """Who could be given away as far as time goes, best first."""
+        now = clock.now()
+        return (one for one in planned.ready(db) if self._ready_at(one) <= now)
+
+    def _ready_at(self, task: Planned) -> int:
+        """When, by the wall clock as it is now. Between two attempts there is a delay, which is time of the machine."""
+        retry = 0 if task.retry_at is None else self._delays.now_as(task.id, task.retry_at)
+        return max(task.not_before or 0, retry)
+
     def _choose(
         self, db: sqlite3.Connection, offers: Sequence[Offer], registered: Mapping[WorkerKey, int]
     ) -> list[Pair]:
@@ -144,13 +174,13 @@ class Assigner:
         for offer in offers:
             offer.taken = taken[offer.key]
         free = [one for one in offers if one.has_room]
-        return match(self._wanted(db, clock.now(), free, registered), free, AT_ONCE)
+        return match(self._wanted(db, free, registered), free, AT_ONCE)
 
     def _wanted(
-        self, db: sqlite3.Connection, now: int, free: Sequence[Offer], registered: Mapping[WorkerKey, int]
+        self, db: sqlite3.Connection, free: Sequence[Offer], registered: Mapping[WorkerKey, int]
     ) -> Iterator[Wanted]:
         """What waits, and could go to one of the free ones. Read only as far as `match` looks."""
-        for task in planned.ready(db, now) if free else ():
+        for task in self._ready(db) if free else ():
             wanted = Wanted(task.id, task.uid, frozenset(task.requires))
             if self._settings.stops.covers(task.uid) or not any(fits(wanted, offer) for offer in free):
                 continue
@@ -196,15 +226,15 @@ class Assigner:
 
     async def _end_late(self) -> None:
         """Time limits of tasks that workers have; on the boot clock, as those of programs are."""
-        limits = await self._database.read(planned.deadlines)
-        now, boot = clock.now(), clock.boottime()
-        self._deadlines = {
-            (task_id, moment): self._deadlines.get((task_id, moment), boot + (moment - now) / clock.MICROSECONDS)
-            for task_id, moment in limits
-        }
-        over = [task_id for (task_id, _), at in self._deadlines.items() if at <= boot]
+        self._limited = dict(await self._database.read(planned.deadlines))
+        over = [task_id for task_id, left in self._left() if left <= 0]
         if over:
             await self._database.write(partial(_for_each, assignments.time_out, [(task_id,) for task_id in over]))
+
+    def _left(self) -> list[tuple[str, float]]:
+        """Seconds until each of these limits is over."""
+        found = [(one, self._limits.left(one, deadline)) for one, deadline in self._limited.items()]
+        return [(one, left / clock.MICROSECONDS) for one, left in found if left is not None]
 
     def _delay(self) -> float | None:
         """Seconds until the next pass; None: when somebody wakes us."""
@@ -214,15 +244,8 @@ class Assigner:
         now = asyncio.get_running_loop().time()
         lease = self._settings.current.worker_lease
         waits += [since + lease - now for since in self._offered_at.values()]
-        waits += [at - clock.boottime() for at in self._deadlines.values()]
+        waits += [left for _, left in self._left()]
         return max(0.0, min(waits)) if waits else None
-
-
-def _look(db: sqlite3.Connection) -> tuple[bool, list[Assignment], int | None]:
-    """Whether anybody could be given away, what is, and when time makes a difference."""
-    now = clock.now()
-    anybody = next(planned.ready(db, now), None) is not None
-    return anybody, workers.open_assignments(db), planned.next_moment(db, now)
 
 
 def _for_each(work: Callable[..., None], rows: Sequence[tuple[object, ...]], transaction: Transaction) -> None:

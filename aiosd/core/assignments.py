@@ -22,6 +22,7 @@ from aiosd.model.worker import Assignment, AssignmentStatus
 from aiosd.store import journal, tasks, workers
 
 if TYPE_CHECKING:
+    from aiosd.core.time_limits import TimeLimits
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.task import Task
     from aiosd.model.worker import Worker, WorkerKey
@@ -106,8 +107,7 @@ def accept(transaction: Transaction, key: WorkerKey, assignment_id: str) -> tupl
     also: dict[str, JsonValue] = {}
     if task.started_at is None:
         also["started_at"] = moment
-        if task.timeout_ms is not None:
-            also["deadline"] = moment + task.timeout_ms * 1000
+    also |= run_states.time_limit(task, moment)
     payload: JsonObject = {"attempt": assignment.attempt, **shown}
     if task.status is Status.PENDING:
         after = changes.enter(
@@ -210,7 +210,9 @@ def complete(transaction: Transaction, key: WorkerKey, assignment_id: str, resul
     return run_states.end(transaction, task, Verdict(Status.COMPLETED, Reason.RESULT, result))
 
 
-def fail(transaction: Transaction, key: WorkerKey, assignment_id: str, said: JsonObject) -> Task:
+def fail(
+    transaction: Transaction, key: WorkerKey, assignment_id: str, said: JsonObject, limits: TimeLimits
+) -> Task:  # fmt: skip
     """The worker could not do it: tried again while the task's attempts last, unless it says that it is no use.
 
     Where several attempts were asked for and all have failed, a person decides (seed 003: repeated failures become
@@ -226,7 +228,7 @@ def fail(transaction: Transaction, key: WorkerKey, assignment_id: str, said: Jso
     retryable = said.get("retryable") is not False
     verdict = failure(ErrorKind.TASK_FAILED, Reason.REPORTED, message, data, retryable=retryable)
     several = OnFailure.ESCALATE if task.retry_max > 1 and retryable else OnFailure.FAIL
-    return run_states.conclude(transaction, task, verdict, several, idempotent=True)
+    return run_states.conclude(transaction, task, verdict, several, limits, idempotent=True)
 
 
 def time_out(transaction: Transaction, task_id: str) -> None:

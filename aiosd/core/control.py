@@ -251,7 +251,7 @@ class Control:
             if answer.get("action") == "retry":
                 working = _enter(
                     transaction, found, Status.WORKING, "unblocked", by=f"uid:{caller.uid}", reason="unblocked",
-                    also={"question": None, "error": None},
+                    also={"question": None, "error": None, "deadline": None},
                 )  # fmt: skip
                 why = str(answer.get("reason") or "asked for")
                 return run_states.wait_for_retry(transaction, working, clock.now(), Reason.USER_REQUEST, why)

@@ -47,7 +47,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Present:
-    """A worker that is there. `lease_end`: of the loop's clock. `stale`: what it is to know has to be read again.
+    """A worker that is there. `lease_end`: of the loop's clock. `version`: counts the changes of what it is to know;
+    `read`: with which of them that was read.
     `told`: what its last event said. `listening`: heartbeats of it that wait for news, which is a sign of life."""
 
     worker: Worker
@@ -59,7 +60,9 @@ class Present:
     told: tuple[WorkerStatus, str | None] | None = None
     gone: bool = False
     listening: int = 0
-    stale: bool = True
+    version: int = 1
+    read: int = 0
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     tag: str = ""
     wanted: list[JsonValue] = field(default_factory=list)
     tasks: set[str] = field(default_factory=set)
@@ -191,7 +194,7 @@ class Crew:
         """What that worker is to know has changed."""
         member = self.present.get(key)
         if member is not None:
-            member.stale = True
+            member.version += 1
             member.changed.set()
 
     def set_capabilities(self, member: Present, found: tuple[str, ...]) -> None:
@@ -201,11 +204,17 @@ class Crew:
 
     async def news(self, member: Present, *, whole: bool = False) -> tuple[str, list[JsonValue]]:
         """What a worker is to know, and the tag that tells it from others. `whole`: each with its request."""
-        if not (whole or member.stale):
+        # One after another: what was read last, and nothing older, is what it has.
+        async with member.reading:
+            return await self._read_news(member, whole=whole)
+
+    async def _read_news(self, member: Present, *, whole: bool) -> tuple[str, list[JsonValue]]:
+        version = member.version
+        if not whole and member.read == version:
             return member.tag, member.wanted
-        member.stale = False
         key = member.worker.key
         held = await self._database.read(lambda db: worker_views.wanted(db, key))
+        member.read = version
         for task_id in member.tasks - held.keys():
             self._holders.pop(task_id, None)
         member.tasks = set(held)

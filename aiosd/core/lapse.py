@@ -32,7 +32,8 @@ class Lapse:
         """Looks at nothing before `run`."""
         self._database = database
         self._wakeup = asyncio.Event()
-        self._delays = Delays()
+        self.delays = Delays()
+        """Of the writer thread: how long each has left, also for whoever answers."""
 
     def heard(self, events: Sequence[Event]) -> None:
         """An event listener: somebody began, or ceased, to wait."""
@@ -58,11 +59,11 @@ class Lapse:
     @property
     def limited(self) -> int:
         """How many that wait have a limit that was noted."""
-        return len(self._delays)
+        return len(self.delays)
 
     def look_again(self) -> None:
         """The clock was set, or the machine has slept."""
         self._wakeup.set()
 
     async def _look(self) -> float | None:
-        return await self._database.write(lambda tx: approving.expire(tx, self._delays))
+        return await self._database.write(lambda tx: approving.expire(tx, self.delays))

@@ -54,7 +54,7 @@ def apply(transaction: Transaction, run_id: str, batch: Batch) -> bool:
         return False
     for event in batch.events:
         task = tasks.get(transaction, run.task_id)
-        if task is not None:
+        if task is not None and not task.status.is_final:  # one whose question's time was over has its end already
             _APPLIERS[event.type](transaction, task, run.id, event, batch)
     runs.update(transaction, run_id, {"events_offset": batch.end})
     return True
@@ -268,7 +268,7 @@ WITHOUT_EFFECT = frozenset(kind for kind, applier in _APPLIERS.items() if applie
 def log_grew(transaction: Transaction, task_id: str, grown: Sequence[JsonObject]) -> None:
     """The program wrote to its output: one `task.log` event a stream."""
     task = tasks.get(transaction, task_id)
-    if task is None:
+    if task is None or task.status.is_final:
         return
     for piece in grown:
         changes.emit(transaction, task, Kind.LOG, "task.progress", piece, source=Source.WORKER)

@@ -29,6 +29,7 @@ from aiosd.model.worker import AssignmentStatus
 from aiosd.store import artifacts, runs, secrets, tasks, workers
 
 if TYPE_CHECKING:
+    from aiosd.core.time_limits import TimeLimits
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.task import Task
     from aiosd.store.database import Transaction
@@ -96,11 +97,17 @@ def mark_running(transaction: Transaction, run_id: str, placed: JsonObject) -> T
     also: dict[str, JsonValue] = {}
     if task.started_at is None:
         also["started_at"] = moment
-        if task.timeout_ms is not None:
-            also["deadline"] = moment + task.timeout_ms * 1000
+    also |= time_limit(task, moment)
     if task.status in (Status.PENDING, Status.AUTH_REQUIRED):
         return changes.enter(transaction, task, Status.WORKING, payload={"attempt": run.attempt}, also=also)
     return changes.set_phase(transaction, task, Phase.RUNNING, boss_type="task.started", also=also)
+
+
+def time_limit(task: Task, moment: int) -> dict[str, JsonValue]:
+    """The column to be set as a task begins: its time limit counts from then, over all attempts until a person says
+    `retry`."""
+    begins = task.deadline is None and task.timeout_ms is not None
+    return {"deadline": moment + (task.timeout_ms or 0) * 1000} if begins else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,7 @@ class Finish:
     ending: Ending
     record: JsonObject
     capability: Capability | None
+    limits: TimeLimits
     aftermath: Aftermath = Aftermath.FAIL
 
 
@@ -124,7 +132,7 @@ def finish(transaction: Transaction, given: Finish) -> Task | None:
     kept = run.exit or {}
     ending = replace(given.ending, completion=_object(kept, "completion"), failure=_object(kept, "failure"))
     if task is not None:
-        ending = _with_task(ending, task)
+        ending = _with_task(ending, task, given.limits)
     verdict = _checked(replace(judge(ending), metadata=_said_with(kept)), given.capability)
     runs.update(
         transaction, run_id,
@@ -134,7 +142,7 @@ def finish(transaction: Transaction, given: Finish) -> Task | None:
         return task
     if verdict.reason in LOSSES and given.aftermath is not Aftermath.FAIL:
         return _go_on(transaction, task, verdict, given)
-    return _conclude(transaction, task, verdict, given.capability)
+    return _conclude(transaction, task, verdict, given)
 
 
 def _go_on(transaction: Transaction, task: Task, verdict: Verdict, given: Finish) -> Task:
@@ -143,16 +151,15 @@ def _go_on(transaction: Transaction, task: Task, verdict: Verdict, given: Finish
     if given.aftermath is Aftermath.ASK:
         return escalate(transaction, task, verdict)
     if lost > MAX_LOSSES:
-        return _conclude(transaction, task, replace(verdict, retryable=False), given.capability)
+        return _conclude(transaction, task, replace(verdict, retryable=False), given)
     return wait_for_retry(transaction, task, clock.now(), verdict.reason, verdict.detail)
 
 
-def _with_task(ending: Ending, task: Task) -> Ending:
-    moment = clock.now()
-    timed_out = ending.timed_out or (
-        task.deadline is not None and moment >= task.deadline and (ending.signal is not None or ending.lost is not None)
-    )
-    elapsed = 0 if task.started_at is None else (moment - task.started_at) // 1000
+def _with_task(ending: Ending, task: Task, limits: TimeLimits) -> Ending:
+    left = limits.left(task.id, task.deadline)
+    killed = ending.signal is not None or ending.lost is not None
+    timed_out = ending.timed_out or (left is not None and left <= 0 and killed)
+    elapsed = 0 if task.started_at is None else (clock.now() - task.started_at) // 1000
     return replace(
         ending, capability_id=task.capability_id, cancel_reason=task.cancel_reason, timed_out=timed_out,
         timeout_ms=task.timeout_ms, elapsed_ms=elapsed,
@@ -189,23 +196,26 @@ def _checked(verdict: Verdict, capability: Capability | None) -> Verdict:
     )
 
 
-def _conclude(transaction: Transaction, task: Task, verdict: Verdict, capability: Capability | None) -> Task:
+def _conclude(transaction: Transaction, task: Task, verdict: Verdict, given: Finish) -> Task:
+    capability = given.capability
     on_failure = capability.on_failure if capability is not None else OnFailure.FAIL
     # A caller or a manifest that asks for several attempts has said that the program may run again.
     idempotent = verdict.reason in TASKS_OWN or (capability is not None and capability.idempotent)
-    return conclude(transaction, task, verdict, on_failure, idempotent=idempotent)
+    return conclude(transaction, task, verdict, on_failure, given.limits, idempotent=idempotent)
 
 
 def conclude(
-    transaction: Transaction, task: Task, verdict: Verdict, on_failure: OnFailure, *, idempotent: bool
-) -> Task:
+    transaction: Transaction, task: Task, verdict: Verdict, on_failure: OnFailure, limits: TimeLimits, *,
+    idempotent: bool,
+) -> Task:  # fmt: skip
     """An attempt has ended with this verdict: the task's end, another attempt, or a person's decision."""
     if verdict.status is Status.FAILED:
         policy = RetryPolicy(task.retry_max, task.retry_delay_ms)
         # Runs that were queued again never ran, and are no attempts of the task's own.
         failed = Failure(verdict.reason, task.retry_count + 1, None if verdict.retryable else False)
+        now, left = clock.now(), limits.left(task.id, task.deadline)
         outcome = after_failure(
-            failed, policy, on_failure, idempotent=idempotent, now=clock.now(), deadline=task.deadline
+            failed, policy, on_failure, idempotent=idempotent, now=now, deadline=None if left is None else now + left
         )
         if isinstance(outcome, Retry):
             return wait_for_retry(transaction, task, outcome.at, verdict.reason, verdict.detail)

@@ -1,10 +1,9 @@
-"""What the launcher is asked for a new run. Pure, but for the clock."""
+"""What the launcher is asked for a new run. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiosd.core import clock
 from aiosd.core.links import RESEARCH_ONLY
 from aiosd.manifest import argv
 from aiosd.model.manifest import Limits
@@ -19,13 +18,16 @@ RUNTIME_MARGIN_MS = 10_000
 """What PID 1's own time limit gives beyond ours: it acts only when the daemon does not."""
 
 
-def start_request(watch: Watch, task: Task, log_max_bytes: int) -> StartRequest:
-    """The request. Raises ValueError when the arguments do not fit the manifest's `exec` (it changed since)."""
+def start_request(watch: Watch, task: Task, left: int | None, log_max_bytes: int) -> StartRequest:
+    """The request. Raises ValueError when the arguments do not fit the manifest's `exec` (it changed since).
+
+    `left`: of the task's time limit, in microseconds; None when it has not begun.
+    """
     capability = watch.capability
     values = {} if capability is None else argv.argv_values(capability, task.arguments)
     limit = task.timeout_ms
-    if task.deadline is not None:
-        limit = max(1, (task.deadline - clock.now()) // 1000)
+    if left is not None:
+        limit = max(1, left // 1000)
     return StartRequest(
         run=watch.run_id, task=task.id, capability=task.capability_id, uid=task.uid, argv_values=values,
         limits=_tighter(task.limits), read_only=task.execution_mode == RESEARCH_ONLY, log_max_bytes=log_max_bytes,

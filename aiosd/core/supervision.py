@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aiosd.core.registry import Registry
     from aiosd.core.run_states import Launch
     from aiosd.core.settings import Settings
+    from aiosd.core.time_limits import TimeLimits
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.manifest import Capability
     from aiosd.model.task import Run, Task
@@ -63,9 +64,10 @@ class Supervision:
 
     def __init__(
         self, database: Database, launcher: LauncherClient, registry: Registry, settings: Settings, blobs: BlobStore,
-        state: Path,
+        state: Path, limits: TimeLimits,
     ) -> None:  # fmt: skip
         """`state`: the launcher's state directory, whose run directories we may read."""
+        self._limits = limits
         self._database = database
         self._launcher = launcher
         self._registry = registry
@@ -160,7 +162,8 @@ class Supervision:
 
     async def _start(self, watch: Watch, task: Task) -> None:
         try:
-            request = start_request(watch, task, self._settings.current.log_max_bytes)
+            left = self._limits.left(task.id, task.deadline)
+            request = start_request(watch, task, left, self._settings.current.log_max_bytes)
         except ValueError as error:
             await self._finish(watch, Ending("", launch_error=str(error)))
             return
@@ -250,8 +253,8 @@ class Supervision:
 
     async def _accompany(self, watch: Watch, task: Task, control: ControlChannel, pidfd: int, *, fresh: bool) -> None:
         """Follow the run with its two sources of news: the control channel and the pidfd of the shim."""
-        if task.deadline is not None:
-            watch.deadline_at = clock.boottime() + (task.deadline - clock.now()) / clock.MICROSECONDS
+        if (left := self._limits.left(task.id, task.deadline)) is not None:
+            watch.deadline_at = clock.boottime() + left / clock.MICROSECONDS
         watch.expect_first_frame(clock.boottime(), self._settings.current.stream_first_frame_timeout)
         control.listen(watch.hear)
         with on_death(pidfd, watch.over):
@@ -370,5 +373,5 @@ class Supervision:
         record: JsonObject | None = None,
         after: Aftermath = Aftermath.FAIL,
     ) -> None:
-        finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, after)
+        finish = run_states.Finish(watch.run_id, ending, dict(record or {}), watch.capability, self._limits, after)
         await self._store(lambda tx: run_states.finish(tx, finish))

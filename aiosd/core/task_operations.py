@@ -134,7 +134,7 @@ class TaskOperations:
         task = await self._controlled(caller, params.task_id)
         if not params.recursive:
             return Reply(views.short(await self._control.pause(f"uid:{caller.uid}", task)))
-        paused, refusals = await self._holding.pause_tree(caller, task)
+        paused, refusals = await self._control.carry_out(self._holding.pause_tree(caller, task))
         body: dict[str, JsonValue] = {**views.short(paused[0]), "tasks": [views.tree_row(one) for one in paused]}
         body["refused"] = [{"task_id": str(one.extra.get("task_id")), "reason": one.reason} for one in refusals]
         return Reply(body)

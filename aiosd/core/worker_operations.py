@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aiosd.core.authorization import Authorizer
     from aiosd.core.crew import Crew, Present
     from aiosd.core.settings import Settings
+    from aiosd.core.time_limits import TimeLimits
     from aiosd.model import wire_workers as wire
     from aiosd.model.jsontext import JsonValue
     from aiosd.model.task import Task
@@ -52,9 +53,11 @@ class WorkerOperations:
     """Workers as callers handle them."""
 
     def __init__(
-        self, database: Database, authorizer: Authorizer, settings: Settings, present: Crew, boot_id: str
-    ) -> None:
+        self, database: Database, authorizer: Authorizer, settings: Settings, present: Crew, boot_id: str,
+        limits: TimeLimits,
+    ) -> None:  # fmt: skip
         """`present`: who is there."""
+        self._limits = limits
         self._database = database
         self._authorizer = authorizer
         self._settings = settings
@@ -146,10 +149,12 @@ class WorkerOperations:
             async with asyncio.timeout(seconds):
                 while not member.gone:
                     member.changed.clear()
+                    version = member.version
                     tag, shown = await self._crew.news(member, whole=whole)
                     if tag != known:
                         return tag, shown
-                    await member.changed.wait()
+                    if member.version == version:  # else it has changed meanwhile, and another one took the sign
+                        await member.changed.wait()
         except TimeoutError:
             pass
         finally:
@@ -274,7 +279,9 @@ class WorkerOperations:
         """It could not be done."""
         said = params.model_dump(include={"message", "reason", "retryable", "data"}, exclude_none=True)
         worker_reports.bounded("data", params.data or {})
-        return await self._step(caller, params, lambda tx, key: assignments.fail(tx, key, params.assignment_id, said))
+        return await self._step(
+            caller, params, lambda tx, key: assignments.fail(tx, key, params.assignment_id, said, self._limits)
+        )
 
     async def _step(
         self, caller: Caller, params: wire.AssignmentRef, step: Callable[[Transaction, tuple[int, str]], Task]

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A task that a worker could take now."""
+    """A task that a worker could take when its time has come. Microseconds since the epoch."""
 
     id: str
     uid: int
     requires: tuple[str, ...]
+    retry_at: int | None = None
+    not_before: int | None = None
 
 
 _PLANNED = "tasks INDEXED BY tasks_planned"
@@ -31,28 +33,27 @@ _WAITS = (
 )
 
 
-def ready(db: Executor, now: int) -> Iterator[Planned]:
-    """Best first: higher priority, then older. Read as far as there is somebody to take one."""
-    rows = db.execute(
-        f"SELECT id, uid, requires FROM {_PLANNED} WHERE {_WAITS}"  # noqa: S608  the texts are this module's own
-        " AND (retry_at IS NULL OR retry_at <= :now) AND (not_before IS NULL OR not_before <= :now)"
-        " AND NOT EXISTS (SELECT 1 FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"
+def ready(db: Executor) -> Iterator[Planned]:
+    """What depends on nothing that has not completed, best first: higher priority, then older. Read as far as there is
+    somebody to take one."""
+    return _planned(
+        db,
+        " AND NOT EXISTS (SELECT 1 FROM dependencies JOIN tasks AS other ON other.seq = dependencies.on_seq"  # noqa: S608  own
         "  WHERE dependencies.task_seq = tasks.seq AND other.status <> 'completed')"
         f"{_TAKEN} ORDER BY priority DESC, seq",
-        {"now": now},
     )
-    for identifier, uid, requires in rows:
-        yield Planned(str(identifier), int(uid), () if requires is None else tuple(json.loads(requires)))
 
 
-def next_moment(db: Executor, now: int) -> int | None:
-    """When time alone makes another one ready."""
-    row = db.execute(
-        f"SELECT min(max(coalesce(retry_at, 0), coalesce(not_before, 0))) FROM {_PLANNED} WHERE {_WAITS}"  # noqa: S608
-        " AND (retry_at > :now OR not_before > :now)",
-        {"now": now},
-    ).fetchone()
-    return None if row[0] is None else int(row[0])
+def timed(db: Executor) -> list[Planned]:
+    """What waits for a moment, or did."""
+    return [*_planned(db, " AND (retry_at IS NOT NULL OR not_before IS NOT NULL)")]
+
+
+def _planned(db: Executor, which: str) -> Iterator[Planned]:
+    chosen = f"SELECT id, uid, requires, retry_at, not_before FROM {_PLANNED} WHERE {_WAITS}{which}"  # noqa: S608  own
+    for identifier, uid, requires, retry_at, not_before in db.execute(chosen):
+        wanted = () if requires is None else tuple(json.loads(requires))
+        yield Planned(str(identifier), int(uid), wanted, retry_at, not_before)
 
 
 def refusals(db: Executor, task_id: str) -> list[tuple[int, str, int]]:

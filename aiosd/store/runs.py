@@ -86,12 +86,16 @@ def live(db: Executor) -> list[Run]:
 
 
 def told_log_sizes(db: Executor, run: Run) -> dict[str, int]:
-    """How much of each stream of this run its `task.log` events have told of, in bytes."""
+    """How much of each stream of this run its `task.log` events have told of, in bytes.
+
+    Those are after the `task.started` of its attempt, which is the task's last one.
+    """
     rows = db.execute(
         "SELECT json_extract(payload, '$.stream'),"
         " max(json_extract(payload, '$.offset') + json_extract(payload, '$.size'))"
-        " FROM events WHERE task_id = ? AND kind = 'task.log' AND time >= ?"
+        " FROM events WHERE task_id = ?1 AND kind = 'task.log' AND seq > coalesce((SELECT max(seq) FROM events"
+        "  WHERE task_id = ?1 AND type = 'task.started'), 0)"
         " AND json_extract(payload, '$.stream') IS NOT NULL GROUP BY 1",
-        (run.task_id, run.started_at),
+        (run.task_id,),
     )
     return {str(stream): int(size) for stream, size in rows}

@@ -168,8 +168,10 @@ def update_assignment(db: Executor, assignment_id: str, columns: Mapping[str, st
 
 
 def settle(db: Executor, task_id: str, status: AssignmentStatus, reason: str | None, now: int) -> None:
-    """The task's assignment, if one is open, has ended like this."""
+    """The task's assignment, if one is open, has ended like this: not before its worker registered, even when the clock
+    was set back since, or else what the worker says no to would be offered to it again and again."""
     db.execute(
-        "UPDATE assignments SET status = ?, reason = ?, ended_at = ? WHERE task_id = ? AND ended_at IS NULL",
+        "UPDATE assignments SET status = ?, reason = ?, ended_at = max(?, coalesce((SELECT registered_at FROM workers"
+        " WHERE uid = worker_uid AND workers.id = worker_id), 0)) WHERE task_id = ? AND ended_at IS NULL",
         (status, reason, now, task_id),
     )

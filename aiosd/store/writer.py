@@ -259,7 +259,8 @@ class Writer:
             job = waiting.popleft()
             done.append(job)
             self._one(job, items)
-        more = self.follow(items) if items and self.follow is not None else None
+        follow = self.follow  # once: the loop may take it away at any moment
+        more = follow(items) if items and follow is not None else None
         if more is not None:
             followed.append(more)
             self._one(more, items)

@@ -15,7 +15,7 @@ import pytest
 from aiosd.core import assigner, clock
 from aiosd.core.delays import Delays
 from aiosd.core.time_change import TOLERANCE, TimeChange
-from tests.unit.core.rig import OPEN, Config, Core, core, eventually, manifest, play
+from tests.unit.core.rig import OPEN, ROOT, Config, Core, core, eventually, manifest, play
 from tests.unit.core.session_rig import plan, session
 from tests.unit.core.test_approval import waiting
 from tests.unit.core.test_consent import HIGH, MUTE, installed
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 CAPABILITY = "test.clock.run"
 RETRIED = 'idempotent = true\n[retry]\nmax_attempts = 2\ndelay = "1h"\n' + OPEN
+LIMIT = int(HOUR * 1000)
 JUMPS = pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "forward"])
 
 
@@ -143,6 +144,140 @@ def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_
 
 
 @JUMPS
+def test_a_time_limit_lasts_over_all_attempts_and_a_crash_is_no_timeout(
+    jump: float, machine: Machine, tmp_path: Path
+) -> None:
+    crash = asyncio.Event()
+
+    async def crashes_first(run: FakeRun) -> None:
+        await run.go()
+        if crash.is_set():
+            await run.hear("cancel")
+            run.end(0, stopped_by="cancel")
+        else:
+            await crash.wait()
+            run.end(signal="SIGSEGV")
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, RETRIED.replace("1h", "1ms")))
+            aios.launcher.programs[CAPABILITY] = crashes_first
+            task = await aios.create(CAPABILITY, timeout_ms=int(2 * HOUR * 1000))
+            await aios.until(task, "running")
+            await eventually(lambda: aios.supervision.watches[task].deadline_at is not None)
+            machine.set_clock(jump)
+            machine.sleep(HOUR)
+            crash.set()
+            await eventually(lambda: len(aios.launcher.made(task)) == 2)
+            first, second = aios.launcher.made(task)
+            spent = first.request.runtime_max_usec - second.request.runtime_max_usec
+            assert spent == pytest.approx(HOUR * clock.MICROSECONDS, rel=0.1), "systemd's limit is what is left, too"
+            await eventually(lambda: (watch := aios.supervision.of_task(task)) is not None and watch.begun)
+            assert [run.reason for run in await aios.runs(task)] == ["signal", None]
+            await has_an_hour(aios, machine, jump, task, "running", "timeout")
+
+    play(scenario())
+
+
+def test_who_is_told_to_try_again_has_the_whole_time_limit(machine: Machine, tmp_path: Path) -> None:
+    """A person answers when they come to it: the limit is of the program, and not of how long they took."""
+
+    async def once(run: FakeRun) -> None:
+        went = await run.go()
+        if went["attempt"] == 1:
+            run.end(4)
+        else:
+            await run.hear("cancel")
+            run.end(0, stopped_by="cancel")
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, 'on_failure = "escalate"\n' + OPEN))
+            aios.launcher.programs[CAPABILITY] = once
+            task = await aios.create(CAPABILITY, timeout_ms=LIMIT)
+            await aios.until(task, "blocked")
+            machine.sleep(2 * HOUR)
+            await aios.invoke("task.input", {"task_id": task, "input": {"action": "retry"}})
+            await aios.until(task, "running")
+            await eventually(lambda: (watch := aios.supervision.of_task(task)) is not None and watch.begun)
+            await has_an_hour(aios, machine, -DAY, task, "running", "timeout")
+
+    play(scenario())
+
+
+def test_what_a_program_says_after_its_question_was_not_answered_changes_nothing(
+    machine: Machine, tmp_path: Path
+) -> None:
+    async def asks(run: FakeRun) -> None:
+        await run.go()
+        run.say("task_interaction", {"interaction": 1, "prompt": "?", "timeout_ms": LIMIT})
+        await run.hear("cancel")
+        run.say("processing", {"progress": {"percent": 3}})
+        run.say("artifact", {"key": "k", "parts": [{"text": "x"}]})
+        run.say("task_completion", {"result": {}})
+        run.end(0, stopped_by="cancel")
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine) as aios:
+            await aios.install(CAPABILITY, manifest(CAPABILITY, OPEN))
+            aios.launcher.programs[CAPABILITY] = asks
+            task = await aios.create(CAPABILITY)
+            await aios.until(task, "input_required")
+            await eventually(lambda: aios.services.expiry.limited == 1)
+            machine.sleep(2 * HOUR)
+            ended = await aios.ended(task)
+            await eventually(lambda: not aios.supervision.watches)
+            assert await aios.task(task) == ended
+            assert [event.type for event in await aios.log(task)][-2:] == ["task.failed", "task.failed"]
+
+    play(scenario())
+
+
+@JUMPS
+def test_a_worker_that_fails_has_its_delay_and_the_rest_of_its_limit(
+    jump: float, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assigner, "LOOK_AGAIN", HOUR)
+    step: JsonObject = {
+        "title": "a", "goal": "it", "timeout_ms": int(DAY / 2 * 1000),
+        "retry": {"max_attempts": 3, "delay_ms": int(HOUR * 1000)},
+    }  # fmt: skip
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine, Config(schedule_interval=3600.0, worker_lease=3600.0)) as aios:
+            (task,) = (await plan(aios, await session(aios), step)).values()
+            hand = await register(aios)
+            taken = await hand.takes()
+            await eventually(lambda: aios.services.assigner.limited == 1)
+            machine.set_clock(jump)
+            await hand.say("fail", taken, message="no")
+            await eventually(lambda: aios.services.assigner.delayed == 1)
+            machine.set_clock(jump)
+            machine.sleep(HOUR - MINUTE)
+            await still(aios, task, "retry_wait")
+            machine.sleep(2 * MINUTE)
+            assert (await hand.offered())["attempt"] == 2
+
+    play(scenario())
+
+
+def test_what_a_worker_rejects_is_not_offered_to_it_again_when_the_clock_goes_back(
+    machine: Machine, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with living(tmp_path, machine, Config(schedule_interval=3600.0, worker_lease=3600.0)) as aios:
+            (task,) = (await plan(aios, await session(aios), {"title": "a", "goal": "it"})).values()
+            hand = await register(aios)
+            offered = await hand.offered()
+            machine.set_clock(-DAY)
+            await hand.say("reject", offered, reason="not mine")
+            other = await register(aios, worker_id="another")
+            assert (await other.offered())["task_id"] == task
+
+    play(scenario())
+
+
+@JUMPS
 def test_the_time_limit_of_a_workers_task_is_time_of_the_machine(
     jump: float, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +294,6 @@ def test_the_time_limit_of_a_workers_task_is_time_of_the_machine(
     play(scenario())
 
 
-LIMIT = int(HOUR * 1000)
 QUESTIONS: dict[str, tuple[JsonObject, str, str]] = {
     "input": ({"prompt": "?", "timeout_ms": LIMIT}, "input_required", "input-timeout"),
     "auth": (
@@ -207,6 +341,22 @@ def test_a_person_has_as_long_as_was_said(kind: str, jump: float, machine: Machi
             await aios.until(task, "auth_required")
             await eventually(lambda: aios.services.lapse.limited == 1)
             await has_an_hour(aios, machine, jump, task, "auth_required", "auth-timeout")
+
+    play(scenario())
+
+
+@JUMPS
+def test_an_approval_can_be_given_as_long_as_it_is_waited_for(jump: float, machine: Machine, tmp_path: Path) -> None:
+    config = Config(schedule_interval=3600.0, approval_timeout=HOUR)
+
+    async def scenario() -> None:
+        async with living(tmp_path, machine, config) as aios:
+            task, approval = await waiting(aios)
+            await eventually(lambda: aios.services.lapse.limited == 1)
+            machine.set_clock(jump)
+            machine.sleep(HOUR - MINUTE)
+            await aios.invoke("approval.respond", {"approval_id": approval, "action": "approve"}, ROOT)
+            assert (await aios.ended(task)).status == "completed"
 
     play(scenario())
 

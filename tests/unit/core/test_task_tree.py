@@ -243,6 +243,36 @@ def test_a_task_held_while_it_is_being_started_is_paused_once_it_runs(tmp_path: 
     play(scenario())
 
 
+def test_a_pause_goes_on_when_who_asked_for_it_leaves(tmp_path: Path) -> None:
+    """Or else the rows would say held of programs that nobody comes to pause before the next start."""
+    asked = asyncio.Event()
+    answer = asyncio.Event()
+
+    async def slow(run: FakeRun) -> None:
+        await run.go()
+        await run.hear("can_pause")
+        asked.set()
+        await answer.wait()
+        await run.hear("cancel")
+        run.end(0, stopped_by="cancel")
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install(COOPERATIVE, manifest(COOPERATIVE, 'pausable = "cooperative"\n'))
+            aios.launcher.program = slow
+            task = await aios.create(COOPERATIVE)
+            await aios.until(task, "running")
+            caller = asyncio.create_task(aios.invoke("task.pause", {"task_id": task, "recursive": True}))
+            await asked.wait()
+            caller.cancel()
+            await asyncio.gather(caller, return_exceptions=True)
+            answer.set()
+            await aios.until(task, "paused")
+            await aios.invoke("task.cancel", {"task_id": task})
+
+    play(scenario())
+
+
 def test_a_removed_parents_children_go_to_its_own_parent(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:

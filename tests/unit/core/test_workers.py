@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from aiosd.auth.caller import BusSubject, Caller
@@ -17,6 +18,8 @@ from tests.unit.core.session_rig import payload, plan, rows, session, timeline, 
 from tests.unit.core.worker_rig import MAC, register
 
 if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
@@ -130,6 +133,42 @@ def test_the_worker_feed_has_what_the_seed_says_of_workers_and_replays_it(
             }  # fmt: skip
             nobodys = await aios.invoke("feed.subscribe", feed, OTHER)
             assert nobodys["missed_events"] == []
+
+    play(scenario())
+
+
+def test_what_was_read_last_is_what_a_worker_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two heartbeats read at the same time, and the one that saw less is answered last."""
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=STAYS) as aios:
+            hand = await register(aios)
+            (member,) = aios.services.crew.present.values()
+            read, held, release = aios.database.read, asyncio.Event(), asyncio.Event()
+
+            async def slow(function: Callable[[sqlite3.Connection], object]) -> object:
+                found = await read(function)
+                if not held.is_set():
+                    held.set()
+                    await release.wait()
+                return found
+
+            aios.services.crew.outdated(member.worker.key)
+            monkeypatch.setattr(aios.services.crew, "_database", SimpleNamespace(read=slow))
+            first = asyncio.create_task(aios.services.crew.news(member))
+            await held.wait()
+            _, ids = await planned(aios, LOGIN)
+            (task,) = ids.values()
+            await aios.until(task, "assigned")
+            second = asyncio.create_task(aios.services.crew.news(member))
+            await asyncio.sleep(0.05)
+            release.set()
+            await asyncio.gather(first, second)
+            monkeypatch.undo()
+            assert member.tasks == {task}
+            assert [one["task_id"] for one in await hand.beat()] == [task]
+            await aios.invoke("task.cancel", {"task_id": task})
+            assert await hand.beat() == [], "it is told that its task was canceled"
 
     play(scenario())
 

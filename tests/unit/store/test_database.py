@@ -26,7 +26,7 @@ from tests.unit.store.rows import adding, insert_task, names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiosd.store.writer import Queued
+    from aiosd.store.writer import Follow, Queued
 
 
 def test_what_was_written_is_there_after_closing(tmp_path: Path) -> None:
@@ -188,6 +188,30 @@ def test_what_follows_is_in_the_same_commit_and_a_fault_of_it_is_its_own(tmp_pat
             database.follow(None)
             await database.write(adding("b"))
             assert await database.read(names) == (["a", "b"] if broken else ["a", "a+", "b"])
+
+    asyncio.run(scenario())
+
+
+def test_who_follows_may_leave_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler ends, on the loop, between the writer thread's look whether it is there and its question."""
+
+    class Left(Writer):
+        looks = 0
+
+        @property
+        def follow(self) -> Follow | None:
+            self.looks += 1
+            return (lambda _: None) if self.looks == 1 else None
+
+        @follow.setter
+        def follow(self, _: Follow | None) -> None:
+            pass
+
+    monkeypatch.setattr(store, "Writer", Left)
+
+    async def scenario() -> None:
+        async with Database.open(tmp_path / "tasks.db") as database:
+            assert await asyncio.wait_for(database.write(adding("a")), 30) == "a"
 
     asyncio.run(scenario())
 

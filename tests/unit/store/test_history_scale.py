@@ -71,8 +71,8 @@ def costs_the_same(
 @pytest.mark.parametrize(
     ("look", "bound"),
     [
-        (lambda db: list(planned.ready(db, NOW)), 600),
-        (lambda db: planned.next_moment(db, 1), 300),
+        (lambda db: list(planned.ready(db)), 600),
+        (planned.timed, 300),
         (lambda db: planned.hopeless(db, None), 900),
         (lambda db: planned.hopeless(db, ["old1", "old2", "old9"]), 600),
         (lambda db: planned.deadlines(db), 200),
