@@ -147,8 +147,13 @@ _PAGE = {"limit": Option("u", ("pagination", "limit")), "offset": Option("u", ("
 _FILTER = {
     "status": Option("as", ("filter", "status")),
     "capability_id": Option("s", ("filter", "capability_id")),
+    "session_id": Option("s", ("filter", "session_id")),
+    "parent_task_id": Option("s", ("filter", "parent_task_id")),
+    "tag": Option("s", ("filter", "tag")),
+    "uid": Option("u", ("filter", "uid")),
     "all_users": Option("b", ("filter", "all_users")),
 }
+"""Of ListTasks and ListHistory."""
 _LIST = {
     **_FILTER,
     **_PAGE,

@@ -127,6 +127,15 @@ class ListFilter(NamedTuple):
     ascending: bool = False
     since: int = 0
     until: int = 0
+    session: str = ""
+    parent: str = ""
+    tag: str = ""
+    uid: int | None = None
+
+    @property
+    def of_others(self) -> bool:
+        """Whether it may ask for others' tasks."""
+        return self.all_users or self.uid is not None
 
     def options(self) -> Options:
         """As ListTasks and ListHistory take them."""
@@ -134,8 +143,11 @@ class ListFilter(NamedTuple):
         found: Options = {"limit": Option("u", self.limit), "offset": Option("u", self.offset)}
         if self.status:
             found["status"] = Option("as", list(self.status))
-        if self.capability:
-            found["capability_id"] = Option("s", self.capability)
+        texts = {"capability_id": self.capability, "session_id": self.session, "parent_task_id": self.parent,
+                 "tag": self.tag}  # fmt: skip
+        found |= {name: Option("s", text) for name, text in texts.items() if text}
+        if self.uid is not None:
+            found["uid"] = Option("u", self.uid)
         if self.all_users:
             found["all_users"] = Option("b", value=True)
         if self.since:
@@ -182,7 +194,7 @@ class TaskManagerClient:
     async def list_tasks(self, wanted: ListFilter) -> TaskPage:
         """One page."""
         name = "ListHistory" if wanted.since or wanted.until else "ListTasks"
-        call = self._ask if wanted.all_users else self._call
+        call = self._ask if wanted.of_others else self._call
         body = (await call(name, wanted.options())).body
         found = tuple(values.task_row(row) for row in values.rows(body, 0))
         return values.TaskPage(found, read(body, 1, int), read(body, 2, bool))

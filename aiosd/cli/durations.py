@@ -62,9 +62,12 @@ def moment(text: str) -> str:
         return text
 
 
-def parse_moment(text: str) -> int:
-    """A time in microseconds since the epoch: RFC 3339, a local `2026-01-31 12:00`, or a duration before now."""
+def parse_moment(text: str, *, from_now: bool = False) -> int:
+    """A time in microseconds since the epoch: RFC 3339, a local `2026-01-31 12:00`, or a duration before now (with
+    `from_now` after it)."""
     try:
+        if from_now:
+            return round((time.time() + parse_ms(text) / 1000) * 1e6)
         return round((time.time() - parse_ms(text.removesuffix("ago").strip()) / 1000) * 1e6)
     except ValueError:
         pass

@@ -86,18 +86,39 @@ class Duration(_Whole):
 
 
 class Moment(_Whole):
-    """A moment, in microseconds since the epoch."""
+    """A moment, in microseconds since the epoch. `from_now`: a duration is in the future, not in the past."""
 
     name = "when"
+
+    def __init__(self, *, from_now: bool = False) -> None:
+        """What a duration means."""
+        self._from_now = from_now
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Microseconds since the epoch."""
         if isinstance(value, int):
             return value
         try:
-            return parse_moment(value)
+            return parse_moment(value, from_now=self._from_now)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class User(_Whole):
+    """A user: a name, or a uid."""
+
+    name = "user"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The uid."""
+        import pwd
+
+        if isinstance(value, int) or (value.isascii() and value.isdigit()):
+            return int(value)
+        try:
+            return pwd.getpwnam(value).pw_uid
+        except KeyError:
+            self.fail(f"there is no user {value!r}", param, ctx)
 
 
 class _Completed(_Word):

@@ -274,8 +274,8 @@ class Config:
         default=False,
         section=Section.PERMISSIONS,
         kind=Boolean(),
-        help_="Whether people may grant capabilities of level medium before their first use, too (RequestPermission). "
-        "Level low they always may; high and critical nobody can.",
+        help_="Whether people may grant capabilities of level medium before their first use, too "
+        "(`aiosctl grant add`). Level low they always may; high and critical nobody can.",
     )
     approval_timeout: float = setting(
         600.0,

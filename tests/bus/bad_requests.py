@@ -124,10 +124,12 @@ _WRONG_TYPES = [
         "handle_token",
     )),
     *(_list("ListTasks", f"options.{name}", given={name: NUMBER}) for name in (
-        "status", "capability_id", "all_users", "limit", "offset", "sort_field", "order",
+        "status", "capability_id", "all_users", "limit", "offset", "sort_field", "order", "session_id",
+        "parent_task_id", "tag", "uid",
     )),
     *(_list("ListHistory", f"options.{name}", given={name: NUMBER}) for name in (
-        "status", "capability_id", "all_users", "limit", "offset", "start_time", "end_time",
+        "status", "capability_id", "all_users", "limit", "offset", "start_time", "end_time", "session_id",
+        "parent_task_id", "tag", "uid",
     )),
     _list("ListCapabilities", "options.filter", filter=NUMBER),
     _create("options.priority", priority=Variant("v", _s("high"))),

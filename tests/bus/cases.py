@@ -75,9 +75,20 @@ CASES: list[tuple[Call, str, JsonObject, JsonObject, tuple[BusValue, ...]]] = [
         ("task-u1000-my_token", "/org/aios/TaskManager/task/task_u1000_my_token"),
     ),
     (
-        manager_call("ListTasks", "a{sv}", _options(status=("as", ["working"]), limit=("u", 1), order=("s", "asc"))),
+        manager_call(
+            "ListTasks", "a{sv}",
+            _options(
+                status=("as", ["working"]), limit=("u", 1), order=("s", "asc"), session_id=("s", "ps-1"),
+                parent_task_id=("s", "task-1"), tag=("s", "shopping"), uid=("u", 1001),
+            ),
+        ),
         "task.list",
-        {"filter": {"status": ["working"]}, "pagination": {"limit": 1}, "sort": {"order": "asc"}},
+        {
+            "filter": {
+                "status": ["working"], "session_id": "ps-1", "parent_task_id": "task-1", "tag": "shopping", "uid": 1001
+            },
+            "pagination": {"limit": 1}, "sort": {"order": "asc"},
+        },
         PAGE,
         ([BUS_ROW], 7, True),
     ),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING, get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +13,11 @@ from aiosd.bus.interfaces import load
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import GETTERS
 from aiosd.bus.paths import Place, Target, find, task_path
-from aiosd.core.operations import OPERATIONS
+from aiosd.core.operations import MANAGER, OPERATIONS
+from aiosd.model.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 INTERFACES = load()
 METHODS = {(name, method) for name, one in INTERFACES.items() for method in one.methods}
@@ -39,12 +46,52 @@ def test_a_members_arguments_are_those_of_the_xml(key: tuple[str, str]) -> None:
 def test_every_option_is_documented_in_the_xml_with_its_type(key: tuple[str, str]) -> None:
     interface, name = key
     doc = INTERFACES[interface].methods[name].doc
+    elsewhere = {"capability_id", "all_users", "session_id", "parent_task_id", "tag", "uid"}
     for option, spec in (MEMBERS[key].options or {}).items():
-        if name == "ListHistory" and option in ("capability_id", "all_users"):
-            continue  # "the rest as in ListTasks"
+        if name == "ListHistory" and option in elsewhere:
+            continue  # "the other filters, as in ListTasks"
         assert option in doc, option
         at = doc.index(f"{option} (") + len(option) + 2
         assert doc[at:].startswith(spec.type), option
+
+
+JSON_ONLY = {
+    "task.list": {"filter.start_time", "filter.end_time", "pagination.cursor"},  # ListHistory; pages by offset
+    "task.history": {"pagination.cursor", "sort.field", "sort.order"},  # by time, as it says
+    "task.resubscribe": {"limit"},  # all that was missed
+    "feed.subscribe": {"limit"},
+    "task.open_log": {"offset", "limit"},  # a descriptor has a position
+    "worker.heartbeat": {"timestamp"},  # taken and not gone by
+}
+"""Parameters that have no place on the bus, and need none."""
+WHOLE = {"limits", "authentication", "auth_response", "progress", "step", "tool_call", "summary", "log", "artifact",
+         "question", "approval", "diff", "tasks"}  # fmt: skip
+"""What travels as one JSON text, or as a descriptor."""
+
+
+def _parameters(model: type[Wire], before: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        wire = before + (field.alias or name)
+        inner = [one for one in (field.annotation, *get_args(field.annotation)) if inspect.isclass(one)]
+        models = [one for one in inner if issubclass(one, Wire)]
+        if models and (field.alias or name) not in WHOLE:
+            yield from _parameters(models[0], f"{wire}.")
+        else:
+            yield wire
+
+
+@pytest.mark.parametrize("key", sorted(MEMBERS))
+def test_what_json_callers_can_say_can_be_said_on_the_bus(key: tuple[str, str]) -> None:
+    member = MEMBERS[key]
+    sayable = {argument.param for argument in member.arguments}
+    sayable |= {".".join(option.place) for option in (member.options or {}).values()}
+    for name, value in member.fixed.items():
+        sayable |= {f"{name}.{inner}" for inner in value} if isinstance(value, dict) else {name}
+    sayable |= {"task_id", "session_id", "approval_id", "worker_id", "uid"} if key[0] != MANAGER else set()  # the path
+    if "report" not in sayable:  # its entries are parameters
+        found = _parameters(OPERATIONS[member.operation].params)
+        missing = {name for name in found if not {name, name.partition(".")[0]} & sayable}
+        assert missing == JSON_ONLY.get(member.operation, set())
 
 
 def test_every_property_has_a_getter_and_the_reverse() -> None:

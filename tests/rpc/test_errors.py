@@ -303,6 +303,7 @@ ELSEWHERE = {
 
 
 HOW = {
+    ErrorKind.TASK_TIMEOUT,
     ErrorKind.TASK_FAILED,
     ErrorKind.SANDBOX_VIOLATION,
     ErrorKind.APPROVAL_REJECTED,

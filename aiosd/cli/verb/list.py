@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from aiosd.cli import options
+from aiosd.cli import options, sessions
 from aiosd.cli.client import ListFilter
 from aiosd.cli.durations import ago
+from aiosd.cli.ids import resolve
 from aiosd.cli.session import STATUS_STYLES, Session
 from aiosd.cli.table import Cell, render
 from aiosd.cli.values import TaskPage, TaskRow, to_json
@@ -19,6 +20,10 @@ _ACTIVE = ("pending", "working", "paused", "input_required", "auth_required")
 @click.option("--status", "-s", multiple=True, type=options.STATUSES, help="Only tasks of this status (repeatable).")
 @click.option("--active", "-a", is_flag=True, help="Only tasks that have not ended.")
 @click.option("--capability", "-c", type=options.CapabilityId(), default="", help="Only this capability; a glob.")
+@click.option("--session", "of_session", type=options.SessionId(), default="", help="Only tasks of this session.")
+@click.option("--parent", type=options.TaskId(), default="", help="Only tasks right under this one.")
+@click.option("--tag", default="", help="Only tasks whose metadata has this among its tags.")
+@click.option("--user", type=options.User(), help="The tasks of this user: a name, or a uid.")
 @click.option("--all-users", is_flag=True, help="The tasks of all users, not only one's own.")
 @click.option("--limit", "-n", type=click.IntRange(1, 100), default=50, show_default=True, help="Tasks on a page.")
 @click.option("--page", type=click.IntRange(1, 1_000_000), default=1, help="Which page; 1 is the first.")
@@ -37,6 +42,10 @@ def command(
     status: tuple[str, ...],
     active: bool,
     capability: str,
+    of_session: str,
+    parent: str,
+    tag: str,
+    user: int | None,
     all_users: bool,
     limit: int,
     page: int,
@@ -57,6 +66,10 @@ def command(
         ascending=reverse,
         since=since,
         until=until,
+        session=of_session,
+        parent=parent,
+        tag=tag,
+        uid=user,
     )
     session.run(_list(session, wanted, every=every))
 
@@ -64,6 +77,10 @@ def command(
 async def _list(session: Session, wanted: ListFilter, *, every: bool) -> None:
     found: list[TaskRow] = []
     async with session.connect() as client:
+        if wanted.session:
+            wanted = wanted._replace(session=await sessions.resolve(client, wanted.session))
+        if wanted.parent:
+            wanted = wanted._replace(parent=await resolve(client, wanted.parent))
         page = await client.list_tasks(wanted)
         found += page.tasks
         while every and page.has_more and page.tasks:
@@ -74,7 +91,7 @@ async def _list(session: Session, wanted: ListFilter, *, every: bool) -> None:
     if session.json:
         session.emit(to_json(whole))
         return
-    for line in table(session, whole.tasks, users=wanted.all_users):
+    for line in table(session, whole.tasks, users=wanted.of_others):
         session.say(line)
     if not found:
         session.note("No tasks.")

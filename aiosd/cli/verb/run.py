@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Wish(TypedDict):
-    """How the task is to be run: the options of `run` and `exec`. Times in ms; 0, None and "" are not given."""
+    """How the task is to be run: the options of `run` and `exec`. Times in ms, moments in µs since the epoch; 0, None
+    and "" are not given."""
 
     follow: bool
     wait: bool
@@ -35,6 +36,9 @@ class Wish(TypedDict):
     retry: int | None
     retry_delay: int
     depends_on: tuple[str, ...]
+    not_before: int
+    of_session: str
+    parent: str
     title: str
     idempotency_key: str
     metadata: str
@@ -47,11 +51,18 @@ async def _create_options(client: TaskManagerClient, wish: Wish) -> Options:
         ("timeout_ms", "t", wish["timeout"]),
         ("retry_max_attempts", "u", wish["retry"]),
         ("retry_delay_ms", "t", wish["retry_delay"]),
+        ("not_before", "t", wish["not_before"]),
     ):
         if number:
             found[name] = Option(kind, number)
     if wish["depends_on"]:
         found["depends_on"] = Option("as", [await resolve(client, word) for word in wish["depends_on"]])
+    if wish["parent"]:
+        found["parent_task_id"] = Option("s", await resolve(client, wish["parent"]))
+    if wish["of_session"]:
+        from aiosd.cli import sessions
+
+        found["session_id"] = Option("s", await sessions.resolve(client, wish["of_session"]))
     if wish["metadata"]:
         from_json(wish["metadata"], "--metadata")
     for name, text in (
@@ -73,6 +84,10 @@ _WISHES: tuple[Callable[[F], F], ...] = (
     click.option("--retry", type=click.IntRange(1, 100), help="How often it is tried, all in all."),
     click.option("--retry-delay", type=options.Duration(), default=0, help="What is waited before it is tried again."),
     click.option("--depends-on", type=options.TaskId(), multiple=True, help="Start after this task (repeatable)."),
+    click.option("--not-before", type=options.Moment(from_now=True), default=0,
+                 help="Start no earlier: a time, or a duration from now."),
+    click.option("--session", "of_session", type=options.SessionId(), default="", help="The session it belongs to."),
+    click.option("--parent", type=options.TaskId(), default="", help="The task that it is under: canceled with it."),
     click.option("--title", default="", help="What people see as its name."),
     click.option("--idempotency-key", default="", help="The same key makes no second task."),
     click.option("--metadata", metavar="JSON", default="", help="A JSON object that is kept with the task."),

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Ran
 
     Aiosctl = Callable[..., Ran]
+
+SESSION = "ps-01hzzzzzzz0000000000000001"
 
 
 async def good_life(daemon: Daemon, task_id: str) -> None:
@@ -87,11 +90,21 @@ class TestRun:
         aiosctl(
             "run", "files.checksum", "--priority=high", "--timeout=1min 30s", "--retry=3", "--retry-delay=500ms",
             "--depends-on=last", "--title=Mine", "--idempotency-key=k1", '--metadata={"a":1}',
+            f"--session={SESSION}", "--parent=last", "--not-before=2026-03-01T10:00:00Z",
         )  # fmt: skip
         assert daemon.options("CreateTask") == {
             "priority": "high", "timeout_ms": 90_000, "retry_max_attempts": 3, "retry_delay_ms": 500,
             "depends_on": [ONE], "title": "Mine", "idempotency_key": "k1", "metadata": '{"a":1}',
+            "session_id": SESSION, "parent_task_id": ONE, "not_before": 1772359200000000,
         }  # fmt: skip
+
+    def test_a_duration_is_from_now_on(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
+        begun = time.time()
+        aiosctl("run", "files.checksum", "--not-before=2h")
+        asked = daemon.options("CreateTask")["not_before"]
+        assert isinstance(asked, int)
+        assert begun + 7200 - 1 <= asked / 1e6 <= time.time() + 7200 + 1
+        assert aiosctl("run", "files.checksum", "--not-before=2h ago").status == 64
 
     def test_follow_gives_output_byte_for_byte_and_progress_as_lines(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
         daemon.script = good_life
@@ -199,6 +212,15 @@ class TestList:
             "status": ["failed", "canceled"], "capability_id": "files.*", "all_users": True, "limit": 7, "offset": 14,
             "sort_field": "priority", "order": "asc",
         }  # fmt: skip
+
+    def test_whose_and_of_what(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
+        daemon.add(ONE)
+        aiosctl("list", f"--session={SESSION}", "--parent=last", "--tag=shopping", "--user=root")
+        assert daemon.options("ListTasks") == {
+            "session_id": SESSION, "parent_task_id": ONE, "tag": "shopping", "uid": 0, "limit": 50, "offset": 0,
+            "sort_field": "created_at", "order": "desc",
+        }  # fmt: skip
+        assert aiosctl("list", "--user=no such user").status == 64
 
     def test_times_ask_the_history(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
         aiosctl("list", "--since", "2026-03-01T10:00:00Z", "--until", "2026-03-02T10:00:00+00:00")
