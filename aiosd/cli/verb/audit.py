@@ -84,7 +84,10 @@ def _cells(row: JsonObject) -> list[str | Cell]:
 @options.common
 @options.pass_session
 def verify(session: Session, *, path: Path | None, journal: bool, trust: tuple[str, ...]) -> int:
-    """Check that no record was altered, removed, put elsewhere or cut off. Exit status 1 when one was."""
+    """Check that no record was altered, removed, put elsewhere or cut off. Exit status 1 when one was.
+
+    Without --file it asks the daemon, and needs the right to manage.
+    """
     return session.run(_verify(session, path, trust, journal=journal))
 
 

@@ -30,7 +30,10 @@ def command(session: Session, *, user: str, machine: bool, lift: bool, reason: s
         die("--user and --machine do not go together", status=ExitStatus.USAGE)
     scope = "machine" if machine or (not user and os.geteuid() == 0) else "user"
     uid = _uid(user) if user else None
-    return session.run(_lift(session, scope, uid) if lift else _stop(session, scope, uid, reason))
+    if lift:
+        return session.run(_lift(session, scope, uid))
+    whose = f" --user {one_line(user)}" if user else " --machine" if machine else ""
+    return session.run(_stop(session, scope, uid, reason, f"aiosctl kill-all{whose} --lift"))
 
 
 def _uid(word: str) -> int:
@@ -44,14 +47,14 @@ def _uid(word: str) -> int:
         die(f"there is no user {word}", status=ExitStatus.NOT_FOUND)
 
 
-async def _stop(session: Session, scope: str, uid: int | None, reason: str) -> int:
+async def _stop(session: Session, scope: str, uid: int | None, reason: str, lifts: str) -> int:
     async with session.connect() as client:
         outcome = await guard.emergency(client, scope, uid, reason)
     failed = object_at(outcome, "failed")
     if session.json:
         session.emit(outcome)
     else:
-        session.say(f"{text_of(outcome.get('stopped'))} stopped; nothing starts until aiosctl kill-all --lift")
+        session.say(f"{text_of(outcome.get('stopped'))} stopped; nothing starts until {lifts}")
         for run, why in failed.items():
             session.say(session.paint(f"{one_line(run)} could not be killed: {one_line(text_of(why))}", Style.BAD))
         if outcome.get("launcher"):

@@ -153,7 +153,8 @@ def test_rotate_key_prints_the_fingerprint(aiosctl: Aiosctl) -> None:
 @pytest.mark.parametrize(("words", "scope"), [(("--machine",), "machine"), (("--user", "12345"), "user")])
 def test_kill_all_says_what_it_did(aiosctl: Aiosctl, daemon: Daemon, words: tuple[str, ...], scope: str) -> None:
     ran = aiosctl("kill-all", *words, "--reason", "it shops")
-    assert (ran.status, ran.out) == (0, "2 stopped; nothing starts until aiosctl kill-all --lift\n")
+    which = " ".join(words)
+    assert (ran.status, ran.out) == (0, f"2 stopped; nothing starts until aiosctl kill-all {which} --lift\n")
     name, body = daemon.calls[-1]
     assert (name, body[0]) == ("Emergency", scope)
     assert daemon.options("Emergency")["reason"] == "it shops"
