@@ -15,7 +15,8 @@ from tests.rig.container import Container
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-UNITS = ("aiosd.service", "aios-launcher.service", "aios-launcher.socket", "aios-tasks.slice")
+SOCKETS = ("aiosd.socket", "aiosd-lines.socket", "aios-launcher.socket")
+UNITS = ("aiosd.service", "aios-launcher.service", *SOCKETS, "aios-tasks.slice")
 #: systemd-analyze(1) security: 0 is closed, 10 is open.
 EXPOSURE = {"aiosd.service": 2.0, "aios-launcher.service": 8.0}
 
@@ -87,3 +88,18 @@ def test_nothing_was_installed_twice_or_left_writable(installed: Container) -> N
         "find /usr/lib/python3/dist-packages/aiosd /usr/libexec/aios /usr/share/aios -perm /022 2>&1 || :"
     )
     assert found == ""
+
+
+def test_the_daemon_may_be_there_only_when_it_is_called(installed: Container) -> None:
+    """By the commands of docs/install.md; what a boot does with them is done by hand."""
+    section = (host.CHECKOUT / "docs/install.md").read_text(encoding="utf-8").partition("## Enabling")[2]
+    commands = re.findall(r"^    # (systemctl .*)$", section, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        installed.sh(command)
+    states = installed.run("systemctl", "is-enabled", "aiosd.service", *SOCKETS, check=False).stdout.split()
+    assert states == ["disabled", "enabled", "enabled", "enabled"]
+    installed.run("systemctl", "start", *SOCKETS)
+    assert installed.run("systemctl", "is-active", "aiosd.service", check=False).stdout == "inactive\n"
+    assert '"state":"running"' in installed.run("aiosctl", "rpc", "service.status").stdout
+    assert installed.run("systemctl", "is-active", "aiosd.service").stdout == "active\n"
