@@ -138,7 +138,7 @@ class Dispatcher:
         """One call to its end. Every failure but the caller's leaving is answered."""
         try:
             uid = await self._peers.uid(peer)
-            with self._peers.share(uid):
+            with self._peers.shares.call(uid):
                 outcome = await work(call, Caller(uid, BusSubject(call.sender), interactive=call.interactive))
             self._reply(call, outcome)
         except (AiosError, StandardError) as error:
@@ -249,9 +249,11 @@ class Dispatcher:
         named = body.get("last_event_id")
         after = event_sequence(named) if isinstance(named, str) else None
         subscription, recorded = granted(body, after=after or 0), tuple(recording.events)
+        self._subscriptions.check_room(sender)
+        self._subscriptions.check_followers(caller.uid, subscription)
 
         def start() -> None:
-            self._subscriptions.start(sender, subscription, recorded)
+            self._subscriptions.start(sender, caller.uid, subscription, recorded)
 
         return Outcome(method.gives, member.encode(body), afterwards=start)
 

@@ -8,17 +8,16 @@ be kept.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import DBUS, DBUS_PATH, Call
+from aiosd.core.shares import CallLimits, CallShares
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
 
     from aiosd.bus.connection import Signal, SystemBus
 
@@ -27,11 +26,10 @@ LEAVING = f"type='signal',sender='{DBUS}',path='{DBUS_PATH}',interface='{DBUS}',
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much at once: calls that are being worked on, for one connection, one user (root excepted) and in all."""
+    """How much at once. `per_peer`: calls of one connection, waiting ones too. Subscriptions: see subscriptions.py."""
 
     per_peer: int = 64
-    per_user: int = 256
-    total: int = 1024
+    calls: CallLimits = field(default_factory=CallLimits)
     subscriptions_per_peer: int = 64
 
 
@@ -48,12 +46,12 @@ class Peers:
     """Every connection that has asked for something and has not left."""
 
     def __init__(self, bus: SystemBus, limits: Callable[[], Limits]) -> None:
-        """Listens to the bus from `start` on. `limits`: those in force."""
+        """Listens to the bus from `start` on. `limits`: those in force. `shares`: of calls whose user is known."""
         self._bus = bus
         self._limits = limits
         self._peers: dict[str, Peer] = {}
-        self._running = 0
-        self._by_user: Counter[int] = Counter()
+        self._strangers: set[asyncio.Task[None]] = set()
+        self.shares = CallShares(lambda: limits().calls)
         self._on_left: list[Callable[[str], None]] = []
 
     async def start(self) -> None:
@@ -76,42 +74,29 @@ class Peers:
             raise AiosError(
                 ErrorKind.RATE_LIMITED, f"{self._limits().per_peer} calls of yours are still being answered"
             )
-        if self._running >= self._limits().total:
+        if len(self._strangers) >= self._limits().calls.total:
             raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
         if peer is None:
             peer = self._peers[name] = Peer(name)
         task = asyncio.create_task(work(peer))
         peer.calls.add(task)
-        self._running += 1
+        self._strangers.add(task)
         task.add_done_callback(lambda done: self._ended(peer, done))
 
     def _ended(self, peer: Peer, task: asyncio.Task[None]) -> None:
         peer.calls.discard(task)
-        self._running -= 1
+        self._strangers.discard(task)
         if not task.cancelled():
             task.result()  # `work` answers every failure itself; what escapes is told to the loop's handler
 
-    @contextlib.contextmanager
-    def share(self, uid: int) -> Iterator[None]:
-        """One of the user's places, while a call of theirs is worked on. Raises AiosError (RateLimited)."""
-        if uid != 0 and self._by_user[uid] >= self._limits().per_user:
-            raise AiosError(ErrorKind.RATE_LIMITED, f"{self._limits().per_user} calls of your user are being answered")
-        self._by_user[uid] += 1
-        try:
-            yield
-        finally:
-            self._by_user[uid] -= 1
-            if self._by_user[uid] == 0:
-                del self._by_user[uid]
-
     async def uid(self, peer: Peer) -> int:
         """The user behind a peer, from the bus. Raises BusCallError: it has left, or the bus did not say."""
-        if peer.uid is not None and peer.uid.done():
-            return peer.uid.result()
         if peer.uid is None:
             peer.uid = asyncio.create_task(self._ask_uid(peer))
             peer.uid.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(peer.uid)
+        uid = peer.uid.result() if peer.uid.done() else await asyncio.shield(peer.uid)
+        self._strangers -= {asyncio.current_task()}
+        return uid
 
     async def _ask_uid(self, peer: Peer) -> int:
         try:

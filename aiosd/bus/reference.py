@@ -58,8 +58,10 @@ the message has the flag ALLOW_INTERACTIVE_AUTHORIZATION (`busctl` sets it unles
 
 **Bounds.** A JSON text is at most {MAX_TEXT_BYTES // 1024} KiB and nested {MAX_DEPTH} deep, every other string at most
 {MAX_STRING} characters, an array or dictionary at most {MAX_ITEMS} entries. At most {_DEFAULTS.per_peer} calls of one
-connection and {_DEFAULTS.per_user} of one user are worked on at a time, and a connection has at most
-{_DEFAULTS.subscriptions_per_peer} subscriptions; beyond it: `RateLimited`.
+connection are in progress. Of one user {_DEFAULTS.calls.per_user} are worked on at a time, and
+{_DEFAULTS.calls.waiting_per_user} more may wait for something (`Wait`, a worker's `Heartbeat`). A connection has
+at most {_DEFAULTS.subscriptions_per_peer} subscriptions; all of a user's connections together as many to the same task,
+or to more than one. Beyond any of it: `RateLimited`.
 
 **Leaving the bus** ends a connection's calls that are still being answered (`Wait`, a question to a person) and its
 subscriptions.

@@ -241,8 +241,9 @@ class Config:
         64,
         Section.LIMITS,
         Whole(1, 100_000),
-        "Subscriptions that one user may have open over JSON-RPC, and one connection over D-Bus. Root has no such "
-        "limit over JSON-RPC.",
+        "Subscriptions that one user may have open over JSON-RPC. Over D-Bus: that one connection may have, and all of "
+        "a user's connections together to the same task, or to more than one task. Root has no limit but that for one "
+        "D-Bus connection.",
     )
     max_webhooks_per_user: int = setting(
         32, Section.LIMITS, Whole(0, 100_000), "Webhooks that one user may have registered."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import Access, Action
 from aiosd.core import clock, tree, views
 from aiosd.core.authorization import refuse_own, task_not_found
 from aiosd.core.operations import Reply
+from aiosd.core.shares import at_rest
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import Settled
 from aiosd.model.status import Priority, Status
@@ -74,10 +75,11 @@ class TaskOperations:
 
     async def create(self, caller: Caller, params: wire.TaskCreate) -> Reply:
         """Store a task; unless `async`, wait until it is final or needs somebody."""
-        task = await self._creation.create(caller, params)
         if params.options.async_:
-            return Reply(views.created(task))
-        after = await self._until(task.id, None, until_waiting=True)
+            return Reply(views.created(await self._creation.create(caller, params)))
+        with at_rest():  # whoever may not wait is told so before the task is there
+            task = await self._creation.create(caller, params)
+            after = await self._until(task.id, None, until_waiting=True)
         if not after.status.is_final:
             raise _waits(after)
         return Reply(await self._view(after.id, with_history=False))
@@ -188,7 +190,8 @@ class TaskOperations:
         return again
 
     async def _until(self, task_id: str, timeout: float | None, *, until_waiting: bool) -> Task:  # noqa: ASYNC109  a parameter of the operation
-        with self._hub.watch(task_id) as changed, suppress(TimeoutError):
+        with self._hub.watch(task_id) as changed, ExitStack() as resting, suppress(TimeoutError):
+            rests = False
             async with asyncio.timeout(timeout):
                 while True:
                     changed.clear()
@@ -198,6 +201,9 @@ class TaskOperations:
                     waits = task.status in (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
                     if task.status.is_final or (until_waiting and waits):
                         return task
+                    if not rests:
+                        resting.enter_context(at_rest())
+                        rests = True
                     await changed.wait()
         task = await self._database.read(lambda db: tasks.get(db, task_id))
         if task is None:

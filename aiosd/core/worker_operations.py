@@ -20,6 +20,7 @@ from aiosd.core import assignments, clock, crew, run_states, sessions, worker_re
 from aiosd.core.approving import Waits
 from aiosd.core.operations import Reply
 from aiosd.core.run_events import Batch
+from aiosd.core.shares import at_rest
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.audit import AuditKind
 from aiosd.model.status import Reason
@@ -144,6 +145,10 @@ class WorkerOperations:
 
     async def _wait(self, member: Present, known: str, seconds: float, *, whole: bool) -> tuple[str, list[JsonValue]]:
         """News other than `known`, or the same after that time. Waiting for them is a sign of life."""
+        with at_rest():
+            return await self._news(member, known, seconds, whole=whole)
+
+    async def _news(self, member: Present, known: str, seconds: float, *, whole: bool) -> tuple[str, list[JsonValue]]:
         member.listening += 1
         try:
             async with asyncio.timeout(seconds):

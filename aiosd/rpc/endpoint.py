@@ -118,7 +118,7 @@ class Endpoint:
         if isinstance(call, jsonrpc.Malformed):
             return jsonrpc.failure(call.id, call.error)
         try:
-            with self._shares.call(session.caller.uid):
+            with self._shares.calls.call(session.caller.uid):
                 return jsonrpc.result(call.id, await self._do(session, call, afterwards))
         except AiosError as error:
             return jsonrpc.failure(call.id, error)

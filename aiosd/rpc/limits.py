@@ -1,12 +1,13 @@
-"""How much at once: connections and calls of one user, and of all together. Root has only the common limit."""
+"""How much at once: connections, calls and text of one user, and of all together. Root is always let in."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from aiosd.errors import AiosError, ErrorKind
+from aiosd.core.shares import CallLimits, CallShares
 from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 class Limits:
     """Connections and calls in progress."""
 
-    calls_per_user: int = 256
-    calls: int = 1024
+    calls: CallLimits = field(default_factory=CallLimits)
     connections_per_user: int = 256
     bytes_per_connection: int = 512 * 1024
     """That an HTTP client sends ahead of the request that is being answered: one message with all that is round it."""
@@ -57,24 +57,9 @@ class Shares:
     def __init__(self, limits: Limits) -> None:
         """Nothing is in use."""
         self.limits = limits
-        self._calls: Counter[int] = Counter()
+        self.calls = CallShares(lambda: limits.calls)
         self._connections: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
-
-    @contextlib.contextmanager
-    def call(self, uid: int) -> Iterator[None]:
-        """A place for a call. Raises AiosError (RateLimited)."""
-        if uid != 0 and self._calls[uid] >= self.limits.calls_per_user:
-            raise AiosError(
-                ErrorKind.RATE_LIMITED, f"{self.limits.calls_per_user} calls of your user are being answered"
-            )
-        if self._calls.total() >= self.limits.calls:
-            raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
-        self._calls[uid] += 1
-        try:
-            yield
-        finally:
-            _less(self._calls, uid)
 
     def hold(self, uid: int, size: int) -> bool:
         """Whether so many bytes more that wait to be understood have a place; then they have it."""
@@ -91,9 +76,10 @@ class Shares:
 
     def admits(self, uid: int) -> bool:
         """Whether there is a place for one more connection of that user."""
-        if uid != 0 and self._connections[uid] >= self.limits.connections_per_user:
-            return False
-        return self._connections.total() < self.limits.connections
+        limits = self.limits
+        return uid == 0 or (
+            self._connections[uid] < limits.connections_per_user and self._connections.total() < limits.connections
+        )
 
     @contextlib.contextmanager
     def connection(self, uid: int) -> Iterator[None]:

@@ -115,7 +115,7 @@ class EventStreams:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is 0 or 1", field="all_users")
         params["all_users"] = query.get("all_users") == "1"
         self._subscriptions.check_room(session.owner.uid)
-        with self._subscriptions.recording() as recording, self._shares.call(session.owner.uid):
+        with self._subscriptions.recording() as recording, self._shares.calls.call(session.owner.uid):
             wanted = "feed.subscribe" if "feed" in params else "task.subscribe"
             body = (await self._core.invoke(wanted, session.caller, params)).body
         entry = Entry(session.owner, granted(body), scope_of(params))

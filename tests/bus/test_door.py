@@ -18,8 +18,10 @@ from aiosd.bus.door import BusDoor, NameTakenError
 from aiosd.bus.interfaces import default_directory, load
 from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, approval_path, task_path
 from aiosd.bus.peers import Limits
+from aiosd.bus.subscriptions import Subscriptions
 from aiosd.core.operations import APPROVAL, MANAGER, TASK, Reply
 from aiosd.errors import AiosError, ErrorKind
+from aiosd.model.subscription import granted
 from tests.bus.cases import CASES, NO_OPTIONS, PATH
 from tests.bus.fake_core import OTHERS_ID, PRIVATE, TASK_BODY, TASK_ID, FakeCore, manager_call, served, task_call
 from tests.bus.permission_cases import APPROVAL_BODY, APPROVAL_ID, PERMISSION_CASES
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from aiosd.bus.message import BusValue
     from aiosd.model.jsontext import JsonObject
+    from aiosd.model.subscription import Subscription
     from tests.bus.conftest import PrivateBus
 
 
@@ -277,6 +280,30 @@ def test_one_connection_cannot_take_all_places(private_bus: PrivateBus) -> None:
             await client.call(manager_call("GetStatus"))
 
     run_for(10, scenario())
+
+
+def test_one_user_hears_an_event_so_many_times_whatever_connections_it_has() -> None:
+    """An event is sent once for each subscription, so many connections must not make many of them."""
+    sent: list[tuple[str, str]] = []
+    table = Subscriptions(lambda peer, subscription, _: sent.append((peer, subscription.id)), lambda: 3)
+    made: list[Subscription] = []
+    for number in range(3):
+        for task_id in ("", "task-1"):
+            one = granted({"subscription_id": f"sub-{number}{task_id}", "task_id": task_id, "uid": 1000, "events": []})
+            table.check_room(f":1.{number}")
+            table.check_followers(1000, one)
+            table.start(f":1.{number}", 1000, one, ())
+            made.append(one)
+    for one in made[:2]:
+        with pytest.raises(AiosError) as met:
+            table.check_followers(1000, one)
+        assert met.value.kind is ErrorKind.RATE_LIMITED
+        table.check_followers(1001, one)
+        table.check_followers(0, one)
+    table.check_followers(1000, granted({"subscription_id": "s", "task_id": "task-2", "uid": 1000, "events": []}))
+    table.peer_left(":1.0")
+    for one in made[:2]:
+        table.check_followers(1000, one)
 
 
 def test_a_log_travels_as_a_descriptor_and_none_is_left_open(private_bus: PrivateBus) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.auth.caller import ProcessSubject
+from aiosd.core.shares import CallLimits
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.rpc.limits import Limits, Timing
 from aiosd.rpc.server import RpcDoor, Speech
 from tests.rpc.serving import Http, Json, door, listening
 from tests.rpc.standin import StandIn, as_user
-from tests.unit.core.rig import eventually, play
+from tests.unit.core.rig import PLAIN, core, eventually, play
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -330,7 +331,7 @@ def test_slow_clients_are_not_waited_for(place: Path) -> None:
 
 
 def test_a_user_has_so_many_connections_and_calls(place: Path) -> None:
-    limits = Limits(connections_per_user=2, calls_per_user=1)
+    limits = Limits(connections_per_user=2, calls=CallLimits(per_user=1))
 
     async def scenario() -> None:
         core = StandIn(gates={"task.wait": asyncio.Event()})
@@ -351,6 +352,47 @@ def test_a_user_has_so_many_connections_and_calls(place: Path) -> None:
             assert "result" in await waiting
             for _, writer in (one, two, three):
                 writer.close()
+
+    play(scenario())
+
+
+def test_who_waits_for_everything_can_still_do_something_about_it(place: Path) -> None:
+    """Calls that only wait take no place of those that are worked on, and have a limit of their own."""
+    limits = Limits(calls=CallLimits(per_user=1, total=1, waiting_per_user=2, waiting=2))
+
+    async def scenario() -> None:
+        async with (
+            core(place, schedule=False) as aios,
+            door(place, aios.manager, aios.hub, limits=limits) as (paths, _),
+        ):
+            tasks = [await aios.create() for _ in range(2)]
+
+            async def call(method: str, **params: object) -> Json:
+                async with Http.connect(paths.http) as http:
+                    answer: Json = await http.call(f"aios/{method}", params)
+                    return answer
+
+            async def patiently(method: str, **params: object) -> Json:
+                """Until the one place is free."""
+                while True:
+                    answer = await call(method, **params)
+                    if "being answered" not in json.dumps(answer.get("error")):
+                        return answer
+
+            with as_user(1000):
+                waiting = [asyncio.create_task(patiently("task.wait", task_id=task)) for task in tasks]
+                while "error" not in await patiently("task.wait", task_id=tasks[0], timeout_ms=20):
+                    pass  # both do not wait yet
+                for refused in (
+                    await call("task.wait", task_id=tasks[0]),
+                    await call("task.create", capability_id=PLAIN),
+                ):
+                    assert refused["error"]["data"]["details"] == "2 calls of your user are waiting"
+                assert await aios.count("tasks") == 2, "one that nobody could wait for was not made"
+                for task in tasks:
+                    assert (await call("task.cancel", task_id=task))["result"]["status"] == "canceled"
+                assert {(await one)["result"]["status"] for one in waiting} == {"canceled"}
+                assert (await call("task.wait", task_id=tasks[0]))["result"]["status"] == "canceled"
 
     play(scenario())
 
