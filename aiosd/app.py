@@ -32,6 +32,7 @@ from aiosd.bus.shutdown import ShutdownDelay
 from aiosd.core import clock, secrets
 from aiosd.core.artifacts import BlobStore
 from aiosd.core.audit_trail import AuditTrail
+from aiosd.core.calm import CALM
 from aiosd.core.events import EventHub
 from aiosd.core.operations import OPERATIONS
 from aiosd.core.policies import PolicyStore
@@ -65,8 +66,6 @@ RECOVERY_RETRY = 1.0
 """Seconds between tries to recover while the launcher does not answer."""
 WIND_UP = 0.5
 """Seconds that what is being answered has when the daemon is told to end."""
-CALM = 1.5
-"""Seconds after ready in which only callers are served: those that have been waiting come all at once."""
 SWITCH = 0.005
 """Seconds that a thread may keep the interpreter from the loop: Python's own; start.py has made it less."""
 

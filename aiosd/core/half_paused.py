@@ -11,6 +11,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from aiosd.core.calm import CALM
 from aiosd.model.status import Status
 from aiosd.run.client import LauncherError
 from aiosd.store import tasks
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from aiosd.core.watch import Watch
     from aiosd.store.database import Database
 
-CALM = 1.5
-"""Seconds until then."""
 until_calm = asyncio.sleep
 
 

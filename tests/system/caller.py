@@ -35,6 +35,8 @@ TASK = "org.aios.TaskManager1.Task"
 DBUS = "org.freedesktop.DBus"
 ERROR = "org.aios.TaskManager.Error."
 FINAL = ("completed", "failed", "canceled")
+MARKS = "/var/tmp/aiosd-marks"
+"""Where the capability `test.mark` writes the id of each task that it ran for."""
 ANSWER_TIMEOUT = 60.0
 """Seconds that any answer may take."""
 

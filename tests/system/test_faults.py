@@ -17,6 +17,7 @@ import pytest
 
 from aiosd.client import CallError, Client, ProtocolError
 from tests.outcomes import note
+from tests.system.caller import MARKS
 from tests.system.trouble import (
     FINALS,
     PATIENCE,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tests.rig.container import Container
 
 DATABASE = f"{STATE}/aiosd.db"
-MARKS = "/var/tmp/aiosd-marks"
 CONFIG = "/run/aios/aiosd.conf.d/50-test.conf"
 DROP_IN = "/run/systemd/system/aiosd.service.d"
 FLOOD = 10_000

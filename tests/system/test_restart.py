@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.bus.connection import Variant
-from tests.system.caller import MANAGER, MANAGER_PATH, Refused, field_of
+from tests.system.caller import MANAGER, MANAGER_PATH, MARKS, Refused, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 COUNT = 25
 LONG = {"seconds": 300}
 RUNS = "/var/lib/aios-launcher/runs"
-MARKS = "/var/tmp/aiosd-marks"
 
 pytestmark = [
     pytest.mark.warns(r"launcher.*(gone|closed|connection|reach)|could not be launched"),

@@ -18,7 +18,7 @@ import pytest
 
 from aiosd.client import AsyncClient, Client
 from tests.outcomes import note
-from tests.system.caller import MANAGER, MANAGER_PATH
+from tests.system.caller import MANAGER, MANAGER_PATH, MARKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,6 @@ GAP = 3
 PORT = 18098
 HOLD, NOTES = "/run/upgrade-hold", "/run/upgrade-notes"
 RECEIVER = "test-slow-receiver"
-MARKS = "/var/tmp/aiosd-marks"
 PATIENCE = 120.0
 BEGINNING = "evt-0000000000000000"
 
