@@ -56,6 +56,26 @@ def test_a_full_tool_does_not_hold_others_back() -> None:
     assert answer.waiting == {name: WaitReason.CAPABILITY_LIMIT for name in ("a2", "a3", "a4")}
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [SEED, AdmissionLimits(10, 3, WaitReason.MEMORY_PRESSURE), AdmissionLimits(3, 3)],
+    ids=["tool full", "memory short", "machine full"],
+)
+def test_a_task_whose_time_has_not_come_says_so_whatever_else_is_short(limits: AdmissionLimits) -> None:
+    """Its moment would be missed if it were said to wait for a slot: nothing is written then."""
+    running = [Running(f"r{number}", "a.a") for number in range(3)]
+    answer = choose([task("later", 1, 0, "a.a", not_before=NOW + 5)], running, limits, NOW)
+    assert answer.waiting == {"later": WaitReason.NOT_BEFORE}
+    assert answer.next_wakeup == NOW + 5
+
+
+def test_a_hurried_look_reads_no_further_than_until_the_machine_is_full() -> None:
+    queue = iter([task(f"t{number}", number) for number in range(100)])
+    answer = choose(queue, [Running(f"r{number}", f"other.{number}") for number in range(8)], SEED, NOW, hurried=True)
+    assert (answer.start, answer.whole) == (("t0", "t1"), False)
+    assert len(list(queue)) == 97, "one more than could start, to see that there is one"
+
+
 def test_a_capability_may_tighten_its_limit_and_not_widen_it() -> None:
     tight = [task(f"t{number}", number, tool="a.a", concurrency=1) for number in range(3)]
     assert choose(tight, [], SEED, NOW).start == ("t0",)
