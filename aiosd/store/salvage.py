@@ -55,6 +55,7 @@ def salvage(broken: Path, target: sqlite3.Connection) -> Salvage:
         damaged = [table for table in tables if table not in rows or table in damaged]
     _drop_orphans(target)
     target.execute("UPDATE blobs SET refs = (SELECT count(*) FROM artifact_blobs a WHERE a.sha256 = blobs.sha256)")
+    target.execute("UPDATE webhooks SET waiting = (SELECT count(*) FROM outbox WHERE hook_id = webhooks.id)")
     target.execute("COMMIT")
     target.execute("PRAGMA foreign_keys = ON")
     return Salvage(rows, tuple(damaged))
@@ -71,6 +72,15 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
+def _key(connection: sqlite3.Connection, table: str) -> tuple[tuple[str, ...], tuple[SqlValue, ...]]:
+    """The columns that a table is kept in the order of, and what is before every row's."""
+    if not connection.execute("SELECT wr FROM pragma_table_list(?)", (table,)).fetchone()[0]:
+        return ("rowid",), (_FIRST,)
+    rows = connection.execute("SELECT name, type FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", (table,))
+    columns = [(str(row[0]), str(row[1])) for row in rows]
+    return tuple(name for name, _ in columns), tuple("" if kind == "TEXT" else _FIRST for _, kind in columns)
+
+
 def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> tuple[int, bool]:
     """Rows copied, and whether that was all of them."""
     there = set(_columns(source, table))
@@ -80,39 +90,49 @@ def _copy_table(source: sqlite3.Connection, target: sqlite3.Connection, table: s
     # Names come from our own schema, never from the broken file.
     names = ", ".join(columns)
     insert = f"INSERT INTO {table}({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - see above
-    select = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ?"  # noqa: S608 - see above
-    up = _Direction(source, f"{select} ORDER BY rowid LIMIT ?", _FIRST, _LAST)
+    key, first = _key(target, table)
+    up = _Direction(source, table, names, key, first, tuple(_LAST for _ in key))
     copied, refused = _insert(target, insert, up.rows())
     if up.damaged:
-        down = _Direction(source, f"{select} ORDER BY rowid DESC LIMIT ?", up.low, _LAST, descending=True)
+        down = _Direction(source, table, names, key, up.low, up.high, descending=True)
         more, more_refused = _insert(target, insert, down.rows())
         copied, refused = copied + more, refused + more_refused
     return copied, not up.damaged and refused == 0
 
 
-_FIRST, _LAST = -(2**63), 2**63 - 1
+_FIRST: SqlValue = -(2**63)
+_LAST: SqlValue = b"\xff"
+"""After every number and text (https://sqlite.org/datatype3.html, "Comparison Expressions")."""
 _ROWS_AT_A_TIME = 256
 
 
 class _Direction:
-    """Reading a table from one end until its other end or damage."""
+    """Reading a table in the order of its key from one end until its other end or damage."""
 
     def __init__(
-        self, source: sqlite3.Connection, select: str, low: int, high: int, *, descending: bool = False
-    ) -> None:
+        self, source: sqlite3.Connection, table: str, names: str, key: tuple[str, ...], low: tuple[SqlValue, ...],
+        high: tuple[SqlValue, ...], *, descending: bool = False,
+    ) -> None:  # fmt: skip
         self.source = source
-        self.select = select
         self.low = low
         self.high = high
         self.descending = descending
         self.damaged = False
+        self._width = len(key)
+        way = " DESC" if descending else ""
+        keys, marks = ", ".join(key), ", ".join("?" * len(key))
+        self._select = (
+            f"SELECT {keys}, {names} FROM {table} NOT INDEXED"  # noqa: S608 - our own schema's names
+            f" WHERE ({keys}) > ({marks}) AND ({keys}) < ({marks})"
+            f" ORDER BY {', '.join(name + way for name in key)} LIMIT ?"
+        )
 
     def rows(self) -> Iterator[tuple[SqlValue, ...]]:
-        """The rows, without their rowid. Near damage one at a time, so that the last good one is not missed."""
+        """The rows, without their key. Near damage one at a time, so that the last good one is not missed."""
         limit = _ROWS_AT_A_TIME
         while True:
             try:
-                rows = self.source.execute(self.select, (self.low, self.high, limit)).fetchall()
+                rows = self.source.execute(self._select, (*self.low, *self.high, limit)).fetchall()
             except sqlite3.DatabaseError:
                 if limit == 1:
                     self.damaged = True
@@ -121,12 +141,13 @@ class _Direction:
                 continue
             if not rows:
                 return
+            reached = tuple(rows[-1])[: self._width]
             if self.descending:
-                self.high = rows[-1][0]
+                self.high = reached
             else:
-                self.low = rows[-1][0]
+                self.low = reached
             for row in rows:
-                yield tuple(row)[1:]
+                yield tuple(row)[self._width :]
 
 
 def _insert(target: sqlite3.Connection, sql: str, rows: Iterator[tuple[SqlValue, ...]]) -> tuple[int, int]:
@@ -159,5 +180,10 @@ def _copy_sequences(source: sqlite3.Connection, target: sqlite3.Connection) -> N
 def _drop_orphans(connection: sqlite3.Connection) -> None:
     """Delete rows whose parent was lost, until nothing refers to what is not there."""
     while orphans := connection.execute("PRAGMA foreign_key_check").fetchall():
-        for orphan in orphans:
-            connection.execute(f"DELETE FROM {orphan[0]} WHERE rowid = ?", (orphan[1],))  # noqa: S608 - our own names
+        for table, rowid, _, number in orphans:
+            if rowid is not None:
+                connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))  # noqa: S608 - our own names
+                continue
+            found = connection.execute("SELECT * FROM pragma_foreign_key_list(?) WHERE id = ?", (table, number))
+            parent, column, named = found.fetchone()[2:5]  # a table without rowid: all of them at once
+            connection.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT {named} FROM {parent})")  # noqa: S608
