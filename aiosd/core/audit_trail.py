@@ -109,8 +109,12 @@ class AuditTrail:
             keys = await asyncio.to_thread(self._keys.begin_rotation)
             # At once, so that the new key's first signature covers all that the old one signed. Should we die before
             # the next line is stored, the next start finds both keys and does it.
-            self.seal.key = keys[0]
-            await database.write(lambda tx: adopt(tx, keys, now=clock.now(), actor=f"uid:{caller.uid}"))
+            before, self.seal.key = self.seal.key, keys[0]
+            try:
+                await database.write(lambda tx: adopt(tx, keys, now=clock.now(), actor=f"uid:{caller.uid}"))
+            except StoreError:
+                self.seal.key = before  # the trail does not know the new one
+                raise
             await asyncio.to_thread(self._keys.forget_old)
         return keys[0].id
 

@@ -113,11 +113,17 @@ class KeyStore:
             return [SigningKey(seed) for seed in self._file.read_or_make()[0]]
 
     def begin_rotation(self) -> list[SigningKey]:
-        """Put a new key above the present one; both, the new one first."""
+        """Put a new key above the present one; both, the new one first.
+
+        One that was begun and could not be recorded is gone on with: a second new key would push out the one that the
+        trail knows, and nobody could endorse it.
+        """
         if self.is_credential:
             raise AuditKeyError(f"the key is the credential {CREDENTIAL}: put a new line above the old one there")
         with _named():
-            self._file.write([os.urandom(KEY_BYTES), self._file.read()[0]])
+            seeds = self._file.read()
+            if len(seeds) == 1:
+                self._file.write([os.urandom(KEY_BYTES), seeds[0]])
         return self.load()
 
     def forget_old(self) -> None:

@@ -66,7 +66,7 @@ def read_head(path: Path) -> Head | None:
 
 
 class AuditSeal:
-    """What the writer calls around each commit. `key` may be replaced between two commits (rotation)."""
+    """What the writer calls around each commit. `key` may be replaced at any moment (rotation)."""
 
     def __init__(self, key: SigningKey, head: Path) -> None:
         """`head`: the head file, made when it is missing."""
@@ -86,7 +86,8 @@ class AuditSeal:
         if row[2] is not None:
             self._sealed = row[0]
             return
-        head = Head(row[0], row[1], self.key.id, self.key.sign(seal_message(row[0], row[1])))
+        key = self.key  # once: it may be replaced at any moment
+        head = Head(row[0], row[1], key.id, key.sign(seal_message(row[0], row[1])))
         connection.execute(
             "UPDATE audit SET signature = ?, key_id = ? WHERE seq = ?", (head.signature, head.key_id, head.seq)
         )

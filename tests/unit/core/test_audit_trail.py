@@ -16,6 +16,7 @@ from aiosd.model.audit import MESSAGE_IDS, SENTENCES, AuditKind
 from aiosd.model.jsontext import dump
 from aiosd.model.redact import is_secret_name, redacted
 from aiosd.store import audit
+from aiosd.store.errors import StoreError, StoreFailure
 from tests.unit.core.fakelauncher import FakeLauncher, FakeRun
 from tests.unit.core.rig import OTHER, PLAIN, ROOT, Core, Decision, core, daemon, manifest, play
 from tests.unit.core.test_approval import ADMIN, answer, waiting
@@ -253,6 +254,31 @@ def test_a_rotated_key_signs_from_then_on(tmp_path: Path) -> None:
             rows = await aios.database.read(lambda db: list(audit.all_rows(db)))
             assert rows[-1].key_id == fingerprint
             await asyncio.sleep(0)
+
+    play(scenario())
+
+
+def test_a_rotation_that_a_full_disk_stopped_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is recorded the key that the trail knows signs; and the new one is then endorsed by it."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            (first,) = {one.key_id for one in await aios.database.read(lambda db: list(audit.all_rows(db)))} - {None}
+
+            async def full(_: object) -> None:
+                raise StoreError(StoreFailure.FULL)
+
+            with monkeypatch.context() as disk:
+                disk.setattr(aios.database, "write", full)
+                refused = await aios.refused("audit.rotate_key", {}, ROOT)
+                assert refused.reason == "store-full"
+            await aios.create()
+            rows = await aios.database.read(lambda db: list(audit.all_rows(db)))
+            assert rows[-1].key_id == first
+            fingerprint = str((await aios.invoke("audit.rotate_key", {}, ROOT))["fingerprint"])
+            page = json.loads(dump(await aios.invoke("audit.query", {"proof": True}, ROOT)))
+            assert [one["id"] for one in page["keys"]] == [first, fingerprint]
+            assert page["keys"][-1]["endorser"] == first
 
     play(scenario())
 
