@@ -86,10 +86,10 @@ class Progress:
             self._take(object_at(event.data, "progress") or event.data)
 
     def _take(self, progress: JsonObject) -> None:
-        percent = progress.get("percent")
+        summary = object_at(progress, "summary")
+        percent = progress.get("percent", summary.get("progress_percent"))
         if isinstance(percent, int | float) and not isinstance(percent, bool):
             self.percent = max(0, min(100, round(percent)))
-        summary = object_at(progress, "summary")
         self.message = one_line(string_at(progress, "message") or string_at(summary, "summary")) or self.message
 
 

@@ -241,7 +241,7 @@ def settle(transaction: Transaction, consent: Consent, task: Task) -> None:
         _insert(transaction, first_grant(task.uid, consent.wish, consent.term, moment, task_id=task.id))
     if ruling.audited:
         details: JsonObject = {
-            "capability_id": task.capability_id, "level": task.level.wire,
+            "capability_id": task.capability_id, "level": task.level.wire, "action": consent.wish.action.value,
             "decision": "deferred" if consent.deferred else "allowed", "person": consent.person,
             "because": list(ruling.because[1:]),
         }  # fmt: skip

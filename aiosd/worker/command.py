@@ -35,24 +35,23 @@ class _Parser(argparse.ArgumentParser):
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="aios-task", description="Tell the system how this task is doing.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
-    progress = verbs.add_parser("progress", help="how far it is")
-    progress.add_argument("percent", type=float)
-    progress.add_argument("message", nargs="?", default="")
-    log = verbs.add_parser("log", help="a line of the task's log")
-    log.add_argument("message")
-    log.add_argument("--level", default="info", choices=["debug", "info", "warning", "error"])
+    _add_course(verbs)
     artifact = verbs.add_parser("artifact", help="hand over a file")
     artifact.add_argument("file")
     artifact.add_argument("--key")
     artifact.add_argument("--name")
     artifact.add_argument("--mime-type", default="application/octet-stream")
+    artifact.add_argument("--kind", default="file", choices=["file", "image", "audio", "video"])
+    artifact.add_argument("--duration-ms", type=int, help="of audio and video")
     verbs.add_parser("complete", help="the result").add_argument("result", nargs="?", default="{}", metavar="JSON")
     fail = verbs.add_parser("fail", help="it did not work")
     fail.add_argument("message")
+    fail.add_argument("--reason", default="", help="a word for programs")
     fail.add_argument("--retryable", action="store_true")
     ask = verbs.add_parser("ask", help="ask the person; prints the answer as JSON")
     ask.add_argument("prompt")
     ask.add_argument("--schema", default="null", metavar="JSON")
+    ask.add_argument("--option", action="append", default=[], help="one of the answers to choose from (repeatable)")
     ask.add_argument("--secret", action="store_true")
     approve = verbs.add_parser("approve", help="ask whether it may do something; succeeds only with a yes")
     approve.add_argument("kind", help="a word, like dangerous_command")
@@ -65,6 +64,32 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
         remote_command.add_verbs(worker, _Parser)
     return parser
+
+
+def _add_course(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    """What tells how it goes."""
+    progress = verbs.add_parser("progress", help="how far it is")
+    progress.add_argument("percent", type=float)
+    progress.add_argument("message", nargs="?", default="")
+    progress.add_argument("--step", type=int, help="the step that it is at")
+    progress.add_argument("--steps", type=int, help="how many there are")
+    step = verbs.add_parser("step", help="a step of the work")
+    step.add_argument("name")
+    step.add_argument("status", nargs="?", default="started", choices=["started", "finished", "failed"])
+    step.add_argument("--summary", default="")
+    tool = verbs.add_parser("tool", help="a tool that is used")
+    tool.add_argument("name")
+    tool.add_argument("status", nargs="?", default="requested", choices=["requested", "finished"])
+    tool.add_argument("--summary", default="")
+    summary = verbs.add_parser("summary", help="where it stands")
+    summary.add_argument("summary")
+    summary.add_argument("--percent", type=float)
+    summary.add_argument("--step", help="what it does now")
+    summary.add_argument("--next", help="what it does next")
+    summary.add_argument("--risk")
+    log = verbs.add_parser("log", help="a line of the task's log")
+    log.add_argument("message")
+    log.add_argument("--level", default="info", choices=["debug", "info", "warning", "error"])
 
 
 def _json(text: str, what: str) -> Json:
@@ -80,28 +105,46 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
+def _course(said: argparse.Namespace) -> Mapping[str, Json]:
+    """The payload of `processing` (docs/architecture.md)."""
+    if said.verb == "progress":
+        return {"progress": {"percent": said.percent, "message": said.message}
+                | _given(current_step=said.step, total_steps=said.steps)}  # fmt: skip
+    if said.verb == "summary":
+        more = _given(progress_percent=said.percent, current_step=said.step, next_step=said.next, risk=said.risk)
+        return {"summary": {"summary": said.summary, **more}}
+    word = "step" if said.verb == "step" else "tool_call"
+    return {word: {"name": said.name, "status": said.status, "summary": said.summary}}
+
+
+def _given(**values: Json) -> dict[str, Json]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _chunk(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Json]]:
-    if arguments.verb == "progress":
-        progress: dict[str, Json] = {"percent": arguments.percent, "message": arguments.message}
-        return "processing", {"progress": progress}
+    if arguments.verb in ("progress", "step", "tool", "summary"):
+        return "processing", _course(arguments)
     if arguments.verb == "log":
         return "log", {"level": arguments.level, "message": arguments.message}
     if arguments.verb == "artifact":
-        part: dict[str, Json] = {"file": {"path": arguments.file, "mime_type": arguments.mime_type}}
+        described = {"path": arguments.file, "mime_type": arguments.mime_type}
+        part: dict[str, Json] = {arguments.kind: described | _given(duration_ms=arguments.duration_ms)}
         name = arguments.name or Path(arguments.file).name
-        found: dict[str, Json] = {"key": arguments.key or name, "name": name, "type": "file"}
+        found: dict[str, Json] = {"key": arguments.key or name, "name": name, "type": arguments.kind}
         return "artifact", found | {"mime_type": arguments.mime_type, "parts": [part], "append": False}
     if arguments.verb == "complete":
         return "task_completion", {"result": _json(arguments.result, "the result")}
     if arguments.verb == "fail":
-        return "task_failed", {"message": arguments.message, "reason": "", "retryable": arguments.retryable}
+        reason, retryable = arguments.reason, arguments.retryable
+        return "task_failed", {"message": arguments.message, "reason": reason, "retryable": retryable}
     if arguments.verb == "approve":
         kind, summary, risk = arguments.kind, arguments.summary, arguments.risk
         wanted: dict[str, Json] = {"kind": kind, "summary": summary, "risk_level": risk}
         asked: dict[str, Json] = {"interaction": os.getpid(), "kind": "approval", "prompt": summary}
         return "task_interaction", asked | {"approval": wanted}
     question: dict[str, Json] = {"interaction": os.getpid(), "kind": "input", "prompt": arguments.prompt}
-    return "task_interaction", question | {"schema": _json(arguments.schema, "the schema"), "secret": arguments.secret}
+    question |= {"schema": _json(arguments.schema, "the schema"), "secret": arguments.secret}
+    return "task_interaction", question | _given(options=arguments.option or None)
 
 
 def _print_arguments(key: str | None) -> int:

@@ -46,6 +46,10 @@ class Task:
         self._final = False
         self.canceled = False
         self.cancel_reason = ""
+        self.cannot_pause = ""
+        """Why it cannot be paused at this moment; "" when it can. Whoever wants it paused is told."""
+        self.cannot_cancel = ""
+        """Why it cannot be canceled at this moment. Heard where the system is: `poll`, `checkpoint`, `ask`."""
         start = self._wait_start()
         arguments, metadata = start.get("arguments"), start.get("metadata")
         self.arguments: dict[str, Json] = dict(arguments) if isinstance(arguments, dict) else {}
@@ -143,16 +147,20 @@ class Task:
         data: Mapping[str, Json] | None = None,
         mime_type: str = "application/octet-stream",
         type: str = "file",
+        kind: str = "file",
+        duration_ms: int | None = None,
         append: bool = False,
         last_chunk: bool = True,
     ) -> None:
         """Hand over a result: a file (`path`, relative to the scratch directory), `text` or `data`, or several.
 
+        `kind`: what the file is: file, image, audio or video (seed 000), the last two with their `duration_ms`.
         To stream one: the same `key` with `append`, and `last_chunk=False` as long as more will come.
         """
         parts: list[Json] = []
         if path is not None:
-            parts.append({"file": {"path": os.fspath(path), "mime_type": mime_type}})
+            described: dict[str, Json] = {"path": os.fspath(path), "mime_type": mime_type}
+            parts.append({kind: described if duration_ms is None else {**described, "duration_ms": duration_ms}})
         if text is not None:
             parts.append({"text": text})
         if data is not None:
@@ -264,7 +272,8 @@ class Task:
             self._resumed = True
             self._pauses.clear()
         elif kind in ("can_pause", "can_cancel"):
-            self._say(str(kind), {"id": message.get("id"), "allowed": True, "reason": ""})
+            reason = self.cannot_pause if kind == "can_pause" else self.cannot_cancel
+            self._say(str(kind), {"id": message.get("id"), "allowed": not reason, "reason": reason})
         elif kind in ("input", "authentication"):
             number, given = message.get("interaction"), message.get("input")
             if isinstance(number, int):

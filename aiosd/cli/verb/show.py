@@ -91,14 +91,22 @@ def _status(session: Session, task: JsonObject) -> str:
     return ", ".join(parts)
 
 
+_SUMMARY = (("summary", "Summary"), ("current_step", "Step"), ("next_step", "Next step"), ("risk", "Risk"))
+
+
 def _progress(task: JsonObject) -> Iterator[tuple[str, str]]:
     progress = object_at(task, "progress")
     percent, message = integer_at(progress, "percent"), _text(progress, "message")
     parts = ([f"{percent}%"] if percent is not None else []) + ([message] if message else [])
     if parts:
         yield "Progress", " ".join(parts)
-    if string_at(task, "summary"):
-        yield "Summary", _text(task, "summary")
+    said = object_at(task, "summary")  # seed 003's structured summary
+    done = integer_at(said, "progress_percent")
+    if done is not None and percent is None:
+        yield "Progress", f"{done}%"
+    for key, name in _SUMMARY:
+        if string_at(said, key):
+            yield name, _text(said, key)
 
 
 def _scope(run: JsonObject) -> Iterator[tuple[str, str]]:
@@ -154,6 +162,9 @@ def _authorization(task: JsonObject) -> Iterator[tuple[str, str]]:
         yield "Waits for", f"an approval: aiosctl approve {_text(asked, 'approval_id')}"
     else:
         yield "Waits for", f"an authentication ({_text(asked, 'type')}): aiosctl auth {task_id}"
+    for key in ("provider", "reason", "summary"):
+        if string_at(asked, key):
+            yield "", _text(asked, key)
 
 
 def _values(task: JsonObject) -> Iterator[tuple[str, str]]:

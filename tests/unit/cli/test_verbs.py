@@ -268,6 +268,27 @@ class TestShow:
         assert "\x1b" not in out
         assert "pending (queued)" in out
 
+    def test_where_it_stands_and_what_it_waits_for(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
+        """Seed 003's structured summary, and seed 000's request for an authentication."""
+        daemon.add(
+            ONE, "auth_required",
+            summary={"summary": "the retry loops on 401", "progress_percent": 60, "current_step": "analyze_retry_logic",
+                     "next_step": "mend it", "risk": "medium"},
+            auth_request={"type": "oauth2", "provider": "google", "reason": "to read your files"},
+        )  # fmt: skip
+        lines = aiosctl("show", ONE).out.splitlines()
+        for line in (
+            "    Progress: 60%",
+            "     Summary: the retry loops on 401",
+            "        Step: analyze_retry_logic",
+            "   Next step: mend it",
+            "        Risk: medium",
+            f"   Waits for: an authentication (oauth2): aiosctl auth {ONE}",
+            "              google",
+            "              to read your files",
+        ):
+            assert line in lines
+
     def test_json_is_the_task(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
         daemon.add(ONE)
         assert aiosctl("show", ONE, "--json").json == daemon.tasks[ONE]

@@ -74,6 +74,31 @@ def test_a_launch_is_on_disk_before_the_launcher_is_asked(tmp_path: Path) -> Non
     assert [kind for kind in seen[0] if kind.startswith("task.")] == ["task.created", "task.launch"]
 
 
+# Seed 000, the table of what is recorded: creation (parameters, creator, time), change of state (old, new, reason),
+# permission (what was asked for, what was answered), end (a summary of the result, the time that it took).
+SEED_000 = {
+    "task.created": {"arguments", "creator"},
+    "task.status": {"old", "new", "reason"},
+    "permission.answered": {"action", "decision"},
+    "task.ended": {"result", "elapsed_ms"},
+}
+
+
+def test_each_record_holds_what_seed_000_says(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install("test.medium.run", manifest("test.medium.run", level="medium"))
+            await aios.ended(await aios.create("test.medium.run"))
+            page = json.loads(dump(await aios.invoke("audit.query", {})))
+            found = {row["kind"]: row for row in page["records"]}
+            for kind, fields in SEED_000.items():
+                assert fields <= found[kind]["details"].keys(), kind
+                assert found[kind]["time"]
+            assert found["permission.answered"]["details"]["action"] == "org.aios.TaskManager.run-medium"
+
+    play(scenario())
+
+
 def test_a_critical_launch_is_preceded_on_disk_by_its_permission_and_its_approval(tmp_path: Path) -> None:
     seen: list[list[str]] = []
 

@@ -56,6 +56,53 @@ def test_everything_that_a_program_can_say(rig: Rig) -> None:
     assert run.paths.blobs.read_bytes() == b"content"
 
 
+def test_pictures_and_sounds(rig: Rig) -> None:
+    """Seed 000's parts with content: image.uri, image.mime_type; audio.uri, audio.duration_ms; video likewise."""
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n"
+        "  for kind in ('image', 'audio', 'video'):\n"
+        "    open(kind, 'w').write(kind)\n"
+        "    length = None if kind == 'image' else 7\n"
+        "    task.artifact(kind, path=kind, kind=kind, mime_type=kind + '/x', duration_ms=length)\n"
+        "  task.complete()\n",
+    ).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert [parts_of(payload) for kind, payload in said(run) if kind == "artifact"] == [
+        [("image", {"mime_type": "image/x", "name": "image"})],
+        [("audio", {"mime_type": "audio/x", "duration_ms": 7, "name": "audio"})],
+        [("video", {"mime_type": "video/x", "duration_ms": 7, "name": "video"})],
+    ]
+    assert run.paths.blobs.read_bytes() == b"imageaudiovideo"
+
+
+def parts_of(artifact: object) -> list[tuple[str, dict[str, object]]]:
+    """Each part's kind, and what is said of it."""
+    assert isinstance(artifact, dict)
+    return [
+        (kind, {name: value for name, value in described.items() if name != "blob"})
+        for part in artifact["parts"]
+        for kind, described in part.items()
+    ]
+
+
+def test_it_says_why_it_cannot_be_paused_or_canceled_now(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "import time\nwith Task.connect() as task:\n"
+        "  task.cannot_cancel = 'in the middle of a payment'\n  task.log('up')\n"
+        "  while not task.canceled:\n    task.poll()\n    time.sleep(0.01)\n",
+    ).go()
+    run.wait_for("log")
+    run.control.send(json.dumps({"type": "can_cancel", "id": "c1"}).encode())
+    refused = run.wait_for("can_cancel").payload
+    assert refused == {"id": "c1", "allowed": False, "reason": "in the middle of a payment"}
+    run.control.send(json.dumps({"type": "can_pause", "id": "p1"}).encode())
+    assert run.wait_for("can_pause").payload == {"id": "p1", "allowed": True, "reason": ""}
+    run.say("cancel", reason="user_request", grace_ms=10_000)
+    run.wait()
+
+
 def test_an_exception_fails_the_task_and_keeps_its_traceback_to_itself(rig: Rig) -> None:
     run = worker(rig, "with Task.connect() as task:\n  raise ValueError('no such disk')\n").go()
     assert run.wait().exit_status == 1
@@ -130,6 +177,35 @@ def test_a_shell_script_speaks_too(rig: Rig) -> None:
     assert told[1] == ("log", {"level": "error", "message": "oh"})
     assert told[-1] == ("task_completion", {"result": {"depth": 7, "answer": {"yes": True}}})
     assert run.paths.blobs.read_bytes() == b"hi\n"
+
+
+def test_a_shell_script_tells_its_steps_its_tools_and_where_it_stands(rig: Rig) -> None:
+    """Seed 003's steps, tool calls and structured summary; seed 000's counted progress and kinds of parts."""
+    run = script(
+        rig,
+        "set -e\ntask step run_tests\ntask step run_tests failed --summary two\ntask tool git\ntask tool git finished\n"
+        "task summary 'the retry loops' --percent 60 --step analyze --next fix --risk medium\n"
+        "task progress 50 half --step 2 --steps 4\n"
+        "echo x > f\ntask artifact f --kind audio --duration-ms 7\n"
+        "task ask Which? --option red --option green >/dev/null\ntask fail no --reason conflict\n",
+    ).go()
+    asked = run.wait_for("task_interaction").payload
+    assert asked["options"] == ["red", "green"]
+    run.say("input", interaction=asked["interaction"], input={"choice": "red"})
+    assert run.wait().exit_status == 0, run.stderr()
+    told = [payload for kind, payload in said(run) if kind == "processing"]
+    assert told == [
+        {"step": {"name": "run_tests", "status": "started", "summary": ""}},
+        {"step": {"name": "run_tests", "status": "failed", "summary": "two"}},
+        {"tool_call": {"name": "git", "status": "requested", "summary": ""}},
+        {"tool_call": {"name": "git", "status": "finished", "summary": ""}},
+        {"summary": {"summary": "the retry loops", "progress_percent": 60.0, "current_step": "analyze",
+                     "next_step": "fix", "risk": "medium"}},
+        {"progress": {"percent": 50.0, "message": "half", "current_step": 2, "total_steps": 4}},
+    ]  # fmt: skip
+    described = {"mime_type": "application/octet-stream", "duration_ms": 7, "name": "f"}
+    assert parts_of(run.wait_for("artifact").payload) == [("audio", described)]
+    assert said(run)[-1] == ("task_failed", {"message": "no", "reason": "conflict", "retryable": False})
 
 
 @pytest.mark.parametrize(
