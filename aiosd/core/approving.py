@@ -284,8 +284,8 @@ def _polkit_expiry(task: Task) -> int | None:
 
 def _time_out(transaction: Transaction, task: Task, why: str, since: int, until: int) -> None:
     """Nobody has said a word between these moments: the task fails as by any other time limit (seed 000)."""
-    data: JsonObject = {
-        "task_id": task.id, "capability_id": task.capability_id, "timeout_ms": (until - since) // 1000,
+    data: JsonObject = {  # `until` may be a text's, which has only whole milliseconds
+        "task_id": task.id, "capability_id": task.capability_id, "timeout_ms": -((since - until) // 1000),
         "elapsed_ms": (clock.now() - since) // 1000,
     }  # fmt: skip
     run_states.end(transaction, task, failure(ErrorKind.TASK_TIMEOUT, Reason.AUTH_TIMEOUT, why, data))
