@@ -114,6 +114,13 @@ def _is_no_file(word: str) -> bool:
     return word in {"systemd/system-preset", "systemd/catalog"}
 
 
+@pytest.mark.parametrize("name", NAME)
+def test_every_module_that_is_to_be_run_is_there(name: str) -> None:
+    for module in re.findall(r"python3? -m ([a-z_.]+)", text_of(name)):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
 def test_every_polkit_action_that_is_named_is_one() -> None:
     policy = ElementTree.parse(ROOT / "polkit/org.aios.TaskManager.policy")  # noqa: S314  our own
     actions = {str(action.get("id")) for action in policy.iter("action")}
