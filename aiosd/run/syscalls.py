@@ -270,11 +270,14 @@ def watch_as(account: Account, watcher: int) -> None:
 
 
 def raise_loopback() -> None:
-    """Set the loopback interface of this network namespace up (netdevice(7))."""
+    """Set the loopback interface of this network namespace up (netdevice(7)). In a container that may be forbidden."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+        try:
+            fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+        except PermissionError as error:
+            raise OSError(error.errno, f"the loopback interface needs CAP_NET_ADMIN: {error.strerror}") from None
 
 
 def unread_bytes(sock: socket.socket) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from tests.unit.run.shimrig import PYTHON, UID
 if TYPE_CHECKING:
     from tests.unit.run.shimrig import Rig
 
+ROOT = Path(__file__).parents[3]
 STATUS = (
     "import json\n"
     "fields = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)\n"
@@ -55,6 +57,16 @@ def test_root_below_critical_has_no_capability_either(rig: Rig) -> None:
     for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(found[capabilities], 16) == 0, capabilities
     assert found["NoNewPrivs"] == "1"
+
+
+def test_a_loopback_that_may_not_be_raised_says_what_is_missing() -> None:
+    """As in a container that shares its host's network."""
+    code = (
+        "import os\nfrom aiosd.run import syscalls\nos.getuid() or os.setuid(65534)\n"
+        "try:\n  syscalls.raise_loopback()\nexcept OSError as error:\n  print(error.strerror)\n"
+    )
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "the loopback interface needs CAP_NET_ADMIN: Operation not permitted\n"
 
 
 def test_root_at_critical_keeps_what_the_launcher_has(rig: Rig) -> None:
