@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aiosd import __version__
 from aiosd.store.migrations import MIGRATIONS
 from tests import prerequisites
-from tests.rig import host
+from tests.rig import cache, host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,8 @@ def build_earlier(directory: Path) -> Path:
             built = build(source, directory / "built", "--unjudged")
             shutil.copy(built, kept.with_suffix(".new"))
             kept.with_suffix(".new").rename(kept)
-        shutil.copy(kept, target)
+            cache.forget(f"aiosd-{EARLIER}-*")
+        shutil.copy(cache.use(kept), target)
     return target
 
 

@@ -4,7 +4,8 @@ A container has cgroups of its own (`/aiosd-rig-NAME` in each hierarchy), a tmpf
 network namespace with nothing but loopback, and the capabilities that make IPAddressDeny=, SocketBindDeny= and
 DevicePolicy= real. It is not registered with a machined. What is known about it lies in
 `host.state_directory()/NAME`, so that any process can run things in it and stop it: `leader` (the process of its init),
-`nspawn` (pid), `owner` (pid and start time of the process to which its life is bound, when it is), `log`.
+`nspawn` (pid), `owner` (pid and start time of the process to which its life is bound, when it is), `holds` (see
+`cache`), `log`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.rig import host, rootfs
+from tests.rig import cache, host, rootfs
 from tests.rig.commands import Box, Running, argv_inside, complete
 from tests.rig.processes import Process
 
@@ -92,6 +93,7 @@ class Container(Box):
             state.mkdir()
         except FileExistsError:
             raise host.Unavailable(f"a container {name} is already there; stop it first") from None
+        cache.hold(state, root)
         if owned:
             Process.own().save(state / "owner")
         try:

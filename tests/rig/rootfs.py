@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.rig import host
+from tests.rig import cache, host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,23 +124,25 @@ def root_directory() -> Path:
 
     Raises `host.Unavailable` when it cannot be built here.
     """
-    cache = host.cache_directory()
-    ready = cache / key()
+    place = host.cache_directory()
+    ready = place / key()
     if ready.is_dir():
-        return ready / "root"
+        return cache.use(ready) / "root"
     host.require_root()
     host.require(host.TOOLS)
-    with host.locked(cache / "rootfs.lock"):
+    with host.locked(place / "rootfs.lock"):
         if not ready.is_dir():
             # packaging/tools fills the same directory of downloaded packages
-            with host.locked(cache / "packages.lock"):
-                _build(cache, ready)
+            with host.locked(place / "packages.lock"):
+                _build(place, ready)
+            cache.use(ready)
+            cache.forget(f"{SUITE}-*")
     return ready / "root"
 
 
-def _build(cache: Path, ready: Path) -> None:
+def _build(place: Path, ready: Path) -> None:
     building = ready.with_name(ready.name + ".building")
-    packages = cache / f"packages-{SUITE}"
+    packages = place / f"packages-{SUITE}"
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
     packages.mkdir(exist_ok=True)

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.rig import host, rootfs
+from tests.rig import cache, host, rootfs
 from tests.rig.commands import Box, CommandFailed, argv_inside, decode, encode
 from tests.rig.processes import Process
 
@@ -82,6 +82,7 @@ class Machine(Box):
             (state / "share/q").mkdir(parents=True)
         except FileExistsError:
             raise host.Unavailable(f"a machine {name} is already there; stop it first") from None
+        cache.hold(state, root, image)
         if owned:
             Process.own().save(state / "owner")
         try:
@@ -198,7 +199,8 @@ def _image() -> Path:
     with host.locked(host.cache_directory() / "image.lock"):
         if not image.exists():
             _make_image(image, agent)
-    return image
+            cache.forget(f"{rootfs.SUITE}-*")
+    return cache.use(image)
 
 
 def _make_image(image: Path, agent: Path) -> None:
