@@ -12,7 +12,7 @@ from aiosd.config import Config
 from aiosd.core.program_approvals import request
 from aiosd.store import approvals
 from tests.unit.core.fakelauncher import FakeLauncher
-from tests.unit.core.rig import PLAIN, ROOT, USER, core, daemon, manifest, play
+from tests.unit.core.rig import OPEN, PLAIN, ROOT, USER, core, daemon, manifest, play
 from tests.unit.core.session_rig import session
 from tests.unit.core.test_approval import ADMIN, SECOND, answer, refused, trail, types
 
@@ -39,6 +39,11 @@ def asks(asked: object = SEED, **more: object) -> Callable[[FakeRun], Awaitable[
         run.end(0)
 
     return program
+
+
+async def brief(aios: Core) -> None:
+    """The programs above hear nothing but an answer; whoever cancels them need not wait for the usual grace."""
+    await aios.install(PLAIN, manifest(PLAIN, f'cancel_grace = "20ms"\n{OPEN}'))
 
 
 async def waits(aios: Core, **options: object) -> tuple[str, str]:
@@ -83,6 +88,7 @@ def test_the_program_hears_the_answer_and_decides(tmp_path: Path, action: str) -
 def test_the_event_is_seed_000s_auth_required(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
+            await brief(aios)
             aios.launcher.program = asks()
             task, approval = await waits(aios)
             (event,) = [one for one in await aios.log(task) if one.kind == "task.auth_required"]
@@ -117,6 +123,7 @@ def test_who_made_the_task_is_no_second_act(tmp_path: Path) -> None:
 def test_once_for_the_session_and_for_exactly_these_words(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
+            await brief(aios)
             aios.launcher.program = asks()
             first = await session(aios)
             task, approval = await waits(aios, session_id=first)
