@@ -83,7 +83,7 @@ def test_a_caller_that_leaves_takes_the_dialog_along(private_bus: PrivateBus, tm
                 staying = asyncio.create_task(create(second))
             with pytest.raises(BusCallError):
                 await leaving
-            assert await asyncio.wait_for(polkit.cancelled.get(), 5) == dialog
+            assert await asyncio.wait_for(polkit.cancelled.get(), 30) == dialog
             await eventually(lambda: len(polkit.open) == 1 and dialog not in polkit.open)
             assert await aios.count("tasks") == 0
             staying.cancel()

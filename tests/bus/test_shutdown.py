@@ -62,7 +62,7 @@ class Logind:
 
 
 def play(scenario: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 10))
+    asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 async def turns() -> None:

@@ -24,6 +24,8 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #: Seconds between asking a command that ran out of time to end and killing it; su(1) itself waits two for its child.
 GRACE = 3.0
+#: Seconds that nsenter may take on a busy machine until it has made its child; some milliseconds are usual.
+PATIENCE = 30.0
 
 
 class CommandFailed(subprocess.CalledProcessError):
@@ -84,7 +86,8 @@ class Running(subprocess.Popen[bytes]):
 
     def inner(self) -> int | None:
         """The child's pid as the host sees it; waits for nsenter to have made it. None: ended, or never began."""
-        for _ in range(200):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             try:
                 children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
             except FileNotFoundError:

@@ -334,7 +334,7 @@ def test_what_is_done_and_what_is_told(place: Path, kind: ErrorKind) -> None:
 
     async def scenario() -> None:
         async with told(place) as story:
-            error = await asyncio.wait_for(provoke(story), 15)
+            error = await asyncio.wait_for(provoke(story), 60)
             assert error["code"] == kind.value.code, error
             assert error["data"].get("error_id", kind.value.error_id) == kind.value.error_id
             if kind not in HOW:

@@ -68,7 +68,7 @@ class Busctl:
 
     def until(self, task_id: str, status: str) -> None:
         """Wait until the task is in that status and, when that is working, its program runs."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         wanted = (status, "running" if status == "working" else status)
         path = path_of(task_id)
         while (found := (self.property(path, TASK, "Status"), self.property(path, TASK, "Phase"))) != wanted:

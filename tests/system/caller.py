@@ -209,7 +209,7 @@ class Caller:
         """Ask the bus for signals."""
         self.call("/org/freedesktop/DBus", DBUS, "AddMatch", "s", rule, destination=DBUS)
 
-    def wait_signal(self, wanted: Callable[[Signal], bool], *, within: float = 20) -> Signal:
+    def wait_signal(self, wanted: Callable[[Signal], bool], *, within: float = 60) -> Signal:
         """The first signal so far, or from now on, that is wanted."""
         deadline, looked = time.monotonic() + within, 0
         while True:
@@ -229,7 +229,7 @@ class Caller:
         """Be asked for passwords from now on, when calls allow it."""
         self.finish(self._send({"agent": True}))
 
-    def next_dialog(self, *, within: float = 20) -> Dialog:
+    def next_dialog(self, *, within: float = 60) -> Dialog:
         """The oldest open dialog; waits for one."""
         deadline = time.monotonic() + within
         while not self.dialogs:
@@ -280,7 +280,7 @@ class Caller:
         """The task's status."""
         return str(self.get(task_id)["status"])
 
-    def wait(self, task_id: str, *, within: float = 30) -> JsonObject:
+    def wait(self, task_id: str, *, within: float = 60) -> JsonObject:
         """Wait for its end; the whole task."""
         options = {"timeout_ms": Variant("t", round(within * 1000))}
         status, text = self.on_task(task_id, "Wait", "a{sv}", options)
@@ -292,7 +292,7 @@ class Caller:
         """Create and wait; the ended task."""
         return self.wait(self.create(capability, arguments, **options))
 
-    def until(self, task_id: str, wanted: Callable[[JsonObject], bool], *, within: float = 20) -> JsonObject:
+    def until(self, task_id: str, wanted: Callable[[JsonObject], bool], *, within: float = 60) -> JsonObject:
         """Look at the task until it is as wanted."""
         deadline = time.monotonic() + within
         while not wanted(task := self.get(task_id)):

@@ -139,7 +139,7 @@ def _with_patience(box: Container) -> None:
 
 
 def _until_active(caller: Caller, wanted: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     show = ("loginctl", "show-session", caller.session, "--property=Active", "--value")
     while caller.box.run(*show).stdout.strip() != wanted:
         assert time.monotonic() < deadline, f"the session {caller.session} does not become {wanted}"

@@ -203,7 +203,7 @@ def test_root_is_not_asked_but_the_same_connection_is_no_second_act(bare: Contai
 
 def test_a_rule_that_says_yes_to_everything_leaves_the_second_act(bare: Container, alice: Caller, bob: Caller) -> None:
     bare.write(RULES, "polkit.addRule(function(action, subject) { return polkit.Result.YES; });\n")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:  # polkit reads its rules when it notices
         try:
             task_id = alice.create(CRITICAL, {"name": "root"})

@@ -18,7 +18,7 @@ def _show(box: Container, unit: str, name: str) -> str:
 
 
 def _eventually_active(box: Container, *, restarts: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (
         int(_show(box, "aiosd.service", "NRestarts")) < restarts
         or _show(box, "aiosd.service", "ActiveState") != "active"
@@ -37,7 +37,7 @@ def _processes(box: Container, scope: str) -> str:
 def scope(box: Container) -> str:
     """The scope of a task of root's, with its program at work, which takes a minute."""
     box.run("aiosctl", "exec", "--", "/usr/bin/sleep", "60")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         listed = box.sh("systemctl list-units --plain --no-legend --state=running 'aios-task-*.scope'").split()
         if listed and _processes(box, listed[0]).count("sleep") == 1:

@@ -26,7 +26,7 @@ def journald(path: Path) -> socket.socket:
     """A socket as journald's."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     made.bind(str(path))
-    made.settimeout(5)
+    made.settimeout(30)
     return made
 
 

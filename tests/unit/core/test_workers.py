@@ -337,7 +337,7 @@ def test_a_reported_failure_is_tried_again_as_often_as_was_asked_for(tmp_path: P
             _, ids = await planned(aios, twice, {"title": "once"})
             hand = await register(aios, capacity=2)
             for state in ("retry_wait", "blocked"):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     found = await hand.takes()
                     while found["task_id"] != ids[str(LOGIN["title"])]:
                         await hand.say("fail", found, message="no such branch", retryable=False)
@@ -346,7 +346,7 @@ def test_a_reported_failure_is_tried_again_as_often_as_was_asked_for(tmp_path: P
                 task = await aios.task(ids[str(LOGIN["title"])])
                 assert state in (task.phase, "retry_wait")
             assert (await aios.task(ids[str(LOGIN["title"])])).phase == "blocked"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await aios.task(ids["once"])).status != "failed":
                     await hand.say("fail", await hand.takes(), message="no such branch", retryable=False)
             error = (await aios.task(ids["once"])).error

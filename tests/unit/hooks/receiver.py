@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TOKEN = "webhook-secret-token"  # noqa: S105  seed 000's
 TASK = "task-001"
 QUICK = WebhookRetry(3, 20)
-PATIENCE = 25.0
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,6 @@ class Outbox:
 @asynccontextmanager
 async def outbox(root: Path, **config: object) -> AsyncIterator[Outbox]:
     """On a store in `root`."""
-    settings = Settings(replace(Config(allow_private_addresses=True, delivery_timeout=2.0), **config))  # type: ignore[arg-type]  # fields of Config
+    settings = Settings(replace(Config(allow_private_addresses=True, delivery_timeout=30.0), **config))  # type: ignore[arg-type]  # fields of Config
     async with Database.open(root / "aiosd.db") as database:
         yield Outbox(database, await asyncio.to_thread(secrets.load, root), settings)

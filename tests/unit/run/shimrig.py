@@ -68,7 +68,7 @@ class Run:
         """Everything in the event file."""
         return read_events(self.paths.events, 0)[0]
 
-    def wait_for(self, kind: str, seconds: float = 10.0) -> RunEvent:
+    def wait_for(self, kind: str, seconds: float = 30.0) -> RunEvent:
         """The first event of that type."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -61,7 +61,7 @@ class Channel:
 
     def __init__(self, stack: ExitStack) -> None:
         self.ours, self.theirs = (stack.enter_context(end) for end in socket.socketpair())
-        self.theirs.settimeout(10)
+        self.theirs.settimeout(30)
 
     def is_at(self, controls: Controls, run: str) -> bool:
         fd = controls.duplicate(run)
