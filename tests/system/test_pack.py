@@ -90,14 +90,14 @@ def test_disk_usage(alice: Caller, equipped: Container) -> None:
 
 
 def test_disk_usage_is_the_machines_and_not_the_tasks_own_view(alice: Caller, equipped: Container) -> None:
-    """A public task has a /tmp, /home and /dev of its own, and its scratch directory."""
+    """A public task has a /tmp, /run, /home and /dev of its own, and its scratch directory."""
     result = _result(alice, "system.disk.usage")
     told = {str(row["mount_point"]) for row in _rows(result["filesystems"])}
     skipped = {str(row["mount_point"]): row["reason"] for row in _rows(result["skipped"])}
     mounted = set(equipped.sh("findmnt --noheadings --raw --output TARGET").split())
     assert told | skipped.keys() <= mounted
     assert skipped["/tmp"] == "hidden"
-    assert "/run" in told
+    assert "/src" in told, "what is mounted where the task can see it"
 
 
 def test_journal_errors(root: Caller, equipped: Container) -> None:
