@@ -78,8 +78,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _waiting(self) -> int:
-        """Requests that wait for the one before. aiohttp does not tell; where it has another name for them, it bounds
-        them itself."""
+        """Requests that wait for the one before. aiohttp has no public word for them; a test (tests/rpc/test_floods.py)
+        says when a version has another name, and then only their bytes are bounded."""
         return len(getattr(self._inner, "_messages", ()))
 
     def _forget_ahead(self) -> None:

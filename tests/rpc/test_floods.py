@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
 from typing import TYPE_CHECKING
 
+import aiohttp
 import pytest
+from aiohttp.web import RequestHandler
 
 from aiosd.rpc.limits import Limits, Shares
 from tests.rpc.serving import Http, door
 from tests.rpc.standin import StandIn, as_user
-from tests.unit.core.rig import play
+from tests.unit.core.rig import eventually, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +70,31 @@ def test_a_flood_is_cut_off(place: Path, what: str) -> None:
             assert await asyncio.to_thread(flooded, paths.http, *FLOODS[what]) < MOST
             async with Http.connect(paths.http) as http:
                 assert (await http.call("aios/task.get", {"task_id": "task-1"}))["result"]["operation"] == "task.get"
+
+    play(scenario())
+
+
+def test_aiohttp_still_tells_which_requests_wait(place: Path) -> None:
+    """It has no public word for them. A version with another name has to be looked at before it is used."""
+
+    async def scenario() -> None:
+        core = StandIn(gates={"task.get": asyncio.Event()})
+        async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            http.writer.write(b"".join(map(call, range(5))))
+            await core.entered.get()
+            handlers = [
+                one for one in gc.get_objects() if isinstance(one, RequestHandler) and one.transport is not None
+            ]
+            assert len(handlers) == 1
+            waiting = getattr(handlers[0], "_messages", None)
+            assert waiting is not None, (
+                f"aiohttp {aiohttp.__version__} calls the requests that wait for the one before something else than"
+                " _messages: aiosd/rpc/connection.py does not bound them any more"
+            )
+            await eventually(lambda: len(waiting) == 4)
+            core.gates["task.get"].set()
+            for number in range(5):
+                assert (await http.answer()).json["id"] == number
 
     play(scenario())
 
