@@ -124,6 +124,12 @@ class AiosError(Exception):
         return {"code": self.kind.value.code, "message": self.text, "data": self.data()}
 
 
+def too_large(size: int) -> AiosError:
+    """An answer of `size` bytes is for no message."""
+    detail = f"the answer would have {size} bytes; ask for less of it, or open the content by descriptor"
+    return AiosError(ErrorKind.BUSY, detail, reason="too-large", data={"size": size})
+
+
 def by_dbus_name(name: str) -> ErrorKind | None:
     """The row of a D-Bus error name, for clients that met one."""
     return _BY_NAME.get(name)

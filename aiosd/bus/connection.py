@@ -25,7 +25,7 @@ from dbus_fast import AuthError, DBusError, InvalidAddressError, Message, Messag
 from dbus_fast.aio.message_bus import MessageBus, _MessageWriter
 from dbus_fast.signature import get_signature_tree
 
-from aiosd.bus.message import Answer, BusCallError, Call, MethodCall, Signal, plain
+from aiosd.bus.message import Answer, BusCallError, Call, MessageTooLargeError, MethodCall, Signal, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,10 +34,14 @@ if TYPE_CHECKING:
 
     from aiosd.bus.message import BusValue
 
-__all__ = ["Answer", "BusCallError", "Call", "MethodCall", "Signal", "SystemBus", "Variant", "plain"]
+__all__ = [
+    "Answer", "BusCallError", "Call", "MessageTooLargeError", "MethodCall", "Signal", "SystemBus", "Variant", "plain",
+]  # fmt: skip
 
 DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_TIMEOUT = 25.0
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Largest message that is sent: the system bus ends the connection of who sends more than 32 MiB (dbus-daemon(1))."""
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 """Bytes waiting for a bus that does not read; beyond it the connection is closed, and the daemon starts afresh."""
 TOGETHER_BYTES = 32 * 1024
@@ -81,8 +85,11 @@ class _PatientWriter(_MessageWriter):
         self._soon = False
 
     def buffer_message(self, msg: Message, future: asyncio.Future[None] | None = None) -> None:
-        """Marshal and queue; descriptors are duplicated, so that the sender may close its own at once."""
+        """Marshal and queue; descriptors are duplicated, so that the sender may close its own at once. Raises
+        MessageTooLargeError."""
         data = msg._marshall(self.negotiate_unix_fd)
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise MessageTooLargeError(len(data))
         fds: list[int] = []
         try:
             fds.extend(os.dup(descriptor) for descriptor in msg.unix_fds)
@@ -268,7 +275,8 @@ class SystemBus:
     def send_reply(
         self, call: MethodCall, signature: str = "", body: tuple[BusValue, ...] = (), fds: tuple[int, ...] = ()
     ) -> None:
-        """Answer a call. `fds` stay the caller's to close, at once if it likes. Nothing when no reply was wanted."""
+        """Answer a call, if it wants that. `fds` stay the caller's to close, at once if it likes. Raises
+        MessageTooLargeError, and then the call still waits for an answer."""
         if call.expects_reply:
             self._send(
                 Message(
@@ -283,32 +291,25 @@ class SystemBus:
             body = [plain(message)] if details is None else [plain(message), plain(details)]
             self._send(
                 Message(
-                    message_type=MessageType.ERROR,
-                    error_name=name,
-                    reply_serial=call.serial,
-                    destination=call.sender,
-                    signature="s" * len(body),
-                    body=body,
+                    message_type=MessageType.ERROR, error_name=name, reply_serial=call.serial, destination=call.sender,
+                    signature="s" * len(body), body=body,
                 )
-            )
+            )  # fmt: skip
 
     def send_signal(
-        self,
-        path: str,
-        interface: str,
-        member: str,
-        signature: str = "",
-        body: tuple[BusValue, ...] = (),
-        *,
+        self, path: str, interface: str, member: str, signature: str = "", body: tuple[BusValue, ...] = (), *,
         destination: str | None = None,
-    ) -> None:
-        """Emit a signal: to everybody whose match rules want it, or only to `destination`."""
-        self._send(
-            Message(
-                message_type=MessageType.SIGNAL, path=path, interface=interface, member=member, signature=signature,
-                body=list(body), destination=destination,
-            )
+    ) -> None:  # fmt: skip
+        """Emit a signal: to everybody whose match rules want it, or only to `destination`. One that is too large is
+        left out."""
+        message = Message(
+            message_type=MessageType.SIGNAL, path=path, interface=interface, member=member, signature=signature,
+            body=list(body), destination=destination,
         )  # fmt: skip
+        try:
+            self._send(message)
+        except MessageTooLargeError as error:
+            _log.error("%s.%s was not sent: %s", interface, member, error)
 
     def _send(self, message: Message) -> bool:
         if self.closed.is_set() or not self._bus.connected:

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aiosd.auth.caller import BusSubject, Caller
-from aiosd.bus.connection import BusCallError
+from aiosd.bus.connection import BusCallError, MessageTooLargeError
 from aiosd.bus.descriptors import Received
 from aiosd.bus.interfaces import INTROSPECTABLE, PEER, STANDARD, introspection
 from aiosd.bus.members import MEMBERS
@@ -22,7 +22,7 @@ from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
 from aiosd.bus.values import MAX_STRING, rows_of
 from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, WORKER
-from aiosd.errors import AiosError, ErrorKind
+from aiosd.errors import AiosError, ErrorKind, too_large
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
@@ -151,7 +151,10 @@ class Dispatcher:
 
     def _reply(self, call: MethodCall, outcome: Outcome) -> None:
         with closing(_Descriptors(outcome.fds)):
-            self._bus.send_reply(call, outcome.signature, outcome.body, outcome.fds)
+            try:
+                self._bus.send_reply(call, outcome.signature, outcome.body, outcome.fds)
+            except MessageTooLargeError as error:
+                raise too_large(error.size) from None
         if outcome.afterwards is not None:
             outcome.afterwards()
 

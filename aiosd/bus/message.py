@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CALL_TIMEOUT = 25.0
 """Seconds that a call waits for its answer when not told otherwise (libdbus's default)."""
 
+_LIMITS_EXCEEDED = "org.freedesktop.DBus.Error.LimitsExceeded"
 _BAD_ANSWER = "org.freedesktop.DBus.Error.InvalidSignature"
 
 
@@ -33,6 +34,15 @@ class BusCallError(Exception):
         self.name = name
         self.message = message
         self.body = body
+
+
+class MessageTooLargeError(BusCallError):
+    """A message that the bus would not take: it would end the connection instead. `size` in bytes."""
+
+    def __init__(self, size: int) -> None:
+        """`size`: of the message."""
+        super().__init__(_LIMITS_EXCEEDED, f"a message of {size} bytes is too large for the bus")
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)

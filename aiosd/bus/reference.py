@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiosd.auth.policy import RUN_ACTIONS, Access, Action
+from aiosd.bus.connection import MAX_MESSAGE_BYTES
 from aiosd.bus.interfaces import Emits, load
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.peers import Limits
@@ -18,6 +19,7 @@ from aiosd.bus.values import MAX_ITEMS, MAX_STRING
 from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, WORKER
 from aiosd.errors import ErrorKind
 from aiosd.model.jsontext import MAX_DEPTH, MAX_TEXT_BYTES
+from aiosd.store.pages import PAGE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +63,9 @@ the message has the flag ALLOW_INTERACTIVE_AUTHORIZATION (`busctl` sets it unles
 connection are in progress. Of one user {_DEFAULTS.calls.per_user} are worked on at a time, and
 {_DEFAULTS.calls.waiting_per_user} more may wait for something (`Wait`, a worker's `Heartbeat`). A connection has
 at most {_DEFAULTS.subscriptions_per_peer} subscriptions; all of a user's connections together as many to the same task,
-or to more than one. Beyond any of it: `RateLimited`.
+or to more than one. Beyond any of it: `RateLimited`. A page may end before its limit, at about
+{PAGE_SIZE >> 20} MiB of what callers have written: `has_more` and the cursor tell. An answer of more than
+{MAX_MESSAGE_BYTES >> 20} MiB is refused: `ResourceBusy`, reason `too-large`.
 
 **Leaving the bus** ends a connection's calls that are still being answered (`Wait`, a question to a person) and its
 subscriptions.

@@ -53,10 +53,8 @@ class AuditOperations:
         )  # fmt: skip
 
         def read(db: sqlite3.Connection) -> dict[str, JsonValue]:
-            rows = audit.page(db, wanted, limit=params.limit + 1)
-            body: dict[str, JsonValue] = {
-                "records": [record_view(row) for row in rows[: params.limit]], "has_more": len(rows) > params.limit
-            }  # fmt: skip
+            rows, more = audit.page(db, wanted, limit=params.limit)
+            body: dict[str, JsonValue] = {"records": [record_view(row) for row in rows], "has_more": more}
             if params.proof:
                 body["keys"] = [key_view(key) for key in public_keys(db)]
                 body["issued"] = audit.issued(db)

@@ -86,7 +86,7 @@ class AuditTrail:
         head = self._head
         if head is None:
             return
-        there = audit.page(transaction, audit.AuditFilter(after=head.seq - 1), limit=1)
+        there, _ = audit.page(transaction, audit.AuditFilter(after=head.seq - 1), limit=1)
         if there and there[0].seq == head.seq and there[0].hash == head.hash:
             return
         reason = f"record {head.seq} was there before this start and is not, or is another one"

@@ -15,11 +15,12 @@ from aiosd.errors import AiosError, ErrorKind
 from aiosd.model import plan as rules
 from aiosd.model.event import Source
 from aiosd.model.ids import Prefix, new_id
+from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
 from aiosd.model.manifest import Pausable
 from aiosd.model.plan import Diff, Known, New, PlanProblem
 from aiosd.model.status import Reason, Status
-from aiosd.store import dependencies, plans, runs, tasks
+from aiosd.store import dependencies, pages, plans, runs, tasks
 from aiosd.store.plans import Plan, StoredDiff
 from aiosd.store.tree import open_ids_below
 
@@ -271,22 +272,23 @@ def changed_view(db: Executor, session_id: str, canceled: Sequence[str]) -> dict
 
 
 def _view(db: Executor, plan: Plan, found: Sequence[tuple[str, int]], limit: int) -> dict[str, JsonValue]:
-    rows: list[JsonValue] = []
-    last = 0
-    for task_id, version in found[:limit]:
-        task = tasks.get(db, task_id)
-        if task is not None:
-            last = task.sequence
-            rows.append({**_step(task), "version": version,
-                         "depends_on": [other for other, _ in dependencies.of(db, task.sequence)]})  # fmt: skip
+    there = ((task, version) for task_id, version in found if (task := tasks.get(db, task_id)) is not None)
+    steps = ((task.sequence, _numbered(db, task, version)) for task, version in there)
+    shown, more = pages.page(steps, limit, lambda step: len(dump(step[1])))
+    rows: list[JsonValue] = [row for _, row in shown]
     view: dict[str, JsonValue] = {
         "id": plan.id, "plan_id": plan.id, "session_id": plan.session_id, "version": plan.version,
         "objective": plan.objective, "created_at": clock.rfc3339(plan.created_at),
-        "updated_at": clock.rfc3339(plan.updated_at), "tasks": rows, "has_more": len(found) > limit,
+        "updated_at": clock.rfc3339(plan.updated_at), "tasks": rows, "has_more": more,
     }  # fmt: skip
-    if len(found) > limit:
-        view["next_cursor"] = str(last)
+    if more:
+        view["next_cursor"] = str(shown[-1][0])
     return view
+
+
+def _numbered(db: Executor, task: Task, version: int) -> dict[str, JsonValue]:
+    others: list[JsonValue] = [other for other, _ in dependencies.of(db, task.sequence)]
+    return {**_step(task), "version": version, "depends_on": others}
 
 
 def _step(task: Task) -> dict[str, JsonValue]:

@@ -164,19 +164,18 @@ class SessionOperations:
         """A page of everything that happened in a session, by event id."""
         session = await self._session(caller, Access.VIEW, params.session_id)
         at = _sequence(params.last_event_id)
-        limit = params.limit + 1
+        limit = params.limit
         if params.order == "asc":
-            found = await self._database.read(
+            shown, more = await self._database.read(
                 lambda db: journal.events_after(db, at or 0, session_id=session.id, limit=limit)
             )
         else:
             before = _NEWEST if at is None else at
-            found = await self._database.read(lambda db: journal.events_before(db, before, session.id, limit))
-        shown = found[: params.limit]
+            shown, more = await self._database.read(lambda db: journal.events_before(db, before, session.id, limit))
         body: dict[str, JsonValue] = {
             "session_id": session.id,
             "events": [event.record() for event in shown],
-            "has_more": len(found) > params.limit,
+            "has_more": more,
         }
         if shown:
             body["last_event_id"] = shown[-1].id
@@ -225,26 +224,25 @@ class SessionOperations:
         if last is None:
             return Reply(body)
         subscription = granted(body, after=last)
-        newest, found = await self._database.read(
+        newest, (missed, more) = await self._database.read(
             lambda db: (
                 journal.last_sequence(db),
                 journal.events_after(
                     db, last, task_id=subscription.task_id or None, uid=subscription.uid,
                     session_id=subscription.session_id or None, worker_id=subscription.worker_id or None,
-                    limit=params.limit + 1,
+                    limit=params.limit,
                 ),
             )
         )  # fmt: skip
         if last > newest:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is newer than any event that there is", field="last_event_id")
-        missed = found[: params.limit]
         body["missed_events"] = [
             {"id": event.id, "event": event.type, "data": event.record()}
             for event in missed
             if subscription.wants(event)
         ]
         body["last_event_id"] = missed[-1].id if missed else params.last_event_id
-        body["more"] = len(found) > params.limit
+        body["more"] = more
         return Reply(body)
 
     async def _grant(self, caller: Caller, params: wire.FeedSubscribe) -> dict[str, JsonValue]:

@@ -52,18 +52,17 @@ class SubscriptionOperations:
         body = await self._grant(caller, params)
         subscription = granted(body, after=last)
         task_id = params.task_id or None
-        newest, found = await self._database.read(
+        newest, (missed, more) = await self._database.read(
             lambda db: (
                 journal.last_sequence(db),
-                journal.events_after(db, last, task_id=task_id, uid=subscription.uid, limit=params.limit + 1),
+                journal.events_after(db, last, task_id=task_id, uid=subscription.uid, limit=params.limit),
             )
         )
         if last > newest:
             raise AiosError(ErrorKind.INVALID_PARAMS, "is newer than any event that there is", field="last_event_id")
-        missed = found[: params.limit]
         body["missed_events"] = [_shown(event) for event in missed if subscription.wants(event)]
         body["last_event_id"] = missed[-1].id if missed else params.last_event_id
-        body["more"] = len(found) > params.limit
+        body["more"] = more
         return Reply(body)
 
     async def unsubscribe(self, _caller: Caller, params: wire.SubscriptionRef) -> Reply:

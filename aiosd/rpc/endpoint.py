@@ -11,7 +11,7 @@ import os
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from aiosd.errors import AiosError, ErrorKind
+from aiosd.errors import AiosError, ErrorKind, too_large
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from aiosd.rpc.jsonrpc import Malformed, Request
     from aiosd.rpc.limits import Shares
     from aiosd.rpc.subscriptions import Owner, Subscriptions
+
+MAX_ANSWER = 16 << 20
+"""Largest answer, in characters: as on D-Bus."""
+SMALL_ANSWER = 4096
+"""An answer of so many characters is always given."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,21 +111,35 @@ class Endpoint:
         parsed = jsonrpc.parse(message)
         answer = Answer()
         texts: list[str] = []
+        size = 0
         for call in parsed.calls:
-            text = await self._one(session, call, answer.afterwards)
+            text = await self._one(session, call, answer.afterwards, size)
             if not call.is_notification:
                 texts.append(text)
+                size += len(text)
         if texts:
             answer.text = jsonrpc.batch(texts) if parsed.is_batch else texts[0]
         return answer
 
-    async def _one(self, session: Session, call: Request | Malformed, afterwards: list[Callable[[], None]]) -> str:
+    async def _one(
+        self, session: Session, call: Request | Malformed, afterwards: list[Callable[[], None]], before: int
+    ) -> str:
+        """`before`: characters of the answers before it in the same message."""
         if isinstance(call, jsonrpc.Malformed):
             return jsonrpc.failure(call.id, call.error)
+        uid, begun = session.caller.uid, len(afterwards)
         try:
-            with self._shares.calls.call(session.caller.uid):
-                return jsonrpc.result(call.id, await self._do(session, call, afterwards))
+            if before > MAX_ANSWER:  # a batch; what cannot be told is not done
+                raise too_large(before)
+            with self._shares.calls.call(uid):
+                text = jsonrpc.result(call.id, await self._do(session, call, afterwards))
+            if len(text) > MAX_ANSWER:
+                raise too_large(len(text))
+            if len(text) + before > SMALL_ANSWER:
+                self._shares.require_room(uid, len(text) + before)
+            return text
         except AiosError as error:
+            del afterwards[begun:]
             return jsonrpc.failure(call.id, error)
         except Exception:  # noqa: BLE001 - the caller gets an answer, the journal the traceback
             _log.exception("%s failed unexpectedly", call.method)

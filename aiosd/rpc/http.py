@@ -99,7 +99,8 @@ class HttpDoor:
         transport.set_write_buffer_limits(WRITE_BUFFER)
         self._connections[transport] = connection
         try:
-            await connection.ended.wait()
+            with self._shares.writes(peer.uid, transport):
+                await connection.ended.wait()
         finally:
             del self._connections[transport]
             transport.abort()

@@ -8,9 +8,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aiosd.core.shares import CallLimits, CallShares
+from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
 
 
@@ -24,6 +26,8 @@ class Limits:
     """That an HTTP client sends ahead of the request that is being answered: one message with all that is round it."""
     bytes_per_user: int = 16 * 1024 * 1024
     """The same on all connections of a user; and so much text of theirs is being answered at a time."""
+    unread_per_user: int = 64 * 1024 * 1024
+    """Bytes of answers that wait in this process until the user's clients read them; larger ones are refused then."""
     connections: int = 4096
 
 
@@ -60,6 +64,7 @@ class Shares:
         self.calls = CallShares(lambda: limits.calls)
         self._connections: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
+        self._transports: dict[int, set[asyncio.WriteTransport]] = {}
 
     def hold(self, uid: int, size: int) -> bool:
         """Whether so many bytes more that wait to be understood have a place; then they have it."""
@@ -73,6 +78,26 @@ class Shares:
         self._bytes[uid] -= size
         if not self._bytes[uid]:
             del self._bytes[uid]
+
+    @contextlib.contextmanager
+    def writes(self, uid: int, transport: asyncio.WriteTransport) -> Iterator[None]:
+        """What waits in `transport` is the user's to read, while this lasts."""
+        mine = self._transports.setdefault(uid, set())
+        mine.add(transport)
+        try:
+            yield
+        finally:
+            mine.discard(transport)
+            if not mine:
+                self._transports.pop(uid, None)
+
+    def require_room(self, uid: int, size: int) -> None:
+        """Raises AiosError (RateLimited) when the user's clients have left too much unread for an answer of so many
+        bytes."""
+        unread = sum(one.get_write_buffer_size() for one in self._transports.get(uid, ()))
+        if unread + size > self.limits.unread_per_user:
+            detail = f"{unread} bytes of answers to your user have not been read yet"
+            raise AiosError(ErrorKind.RATE_LIMITED, detail, reason="unread", data={"size": size})
 
     def admits(self, uid: int) -> bool:
         """Whether there is a place for one more connection of that user."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiosd.rpc.endpoint import Endpoint
-    from aiosd.rpc.limits import Allowance
+    from aiosd.rpc.limits import Allowance, Shares
     from aiosd.rpc.peer import Peer
     from aiosd.rpc.subscriptions import Subscriptions
 
@@ -46,11 +46,13 @@ class LinesDoor:
         self,
         endpoint: Endpoint,
         subscriptions: Subscriptions,
+        shares: Shares,
         allowance: Callable[[], Allowance],
     ) -> None:
         """`allowance`: what is configured now."""
         self._endpoint = endpoint
         self._subscriptions = subscriptions
+        self._shares = shares
         self._allowance = allowance
 
     async def serve(self, accepted: socket.socket, peer: Peer) -> None:
@@ -62,7 +64,8 @@ class LinesDoor:
             make_feed=lambda subscription: line.feed(subscription), stays=True,
         )  # fmt: skip
         try:
-            await line.run(self._endpoint, session)
+            with self._shares.writes(peer.uid, writer.transport):
+                await line.run(self._endpoint, session)
             writer.close()
             await writer.wait_closed()
         except OSError:

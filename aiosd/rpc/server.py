@@ -86,7 +86,7 @@ class RpcDoor:
         self._allowance = allowance
         self.subscriptions = Subscriptions() if subscriptions is None else subscriptions
         self._endpoint = Endpoint(core, self.subscriptions, self._shares)
-        self._lines = LinesDoor(self._endpoint, self.subscriptions, allowance)
+        self._lines = LinesDoor(self._endpoint, self.subscriptions, self._shares, allowance)
         self._streams = EventStreams(core, self.subscriptions, self._shares, self._timing, allowance)
         self._event_connections = EventConnections(self._streams, allowance)
         self._streaming: set[asyncio.Task[None]] = set()

@@ -14,6 +14,7 @@ from aiosd.model import jsontext
 from aiosd.model.audit import AuditEntry, AuditKind
 from aiosd.model.later import dataclass
 from aiosd.model.redact import redacted
+from aiosd.store import pages
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def chained(previous: bytes, record: str) -> bytes:
     return hashlib.sha256(previous + record.encode()).digest()
 
 
-def page(db: Executor, wanted: AuditFilter, *, limit: int = MAX_PAGE) -> list[AuditRow]:
-    """Rows in the order in which they were written, at most `limit`."""
+def page(db: Executor, wanted: AuditFilter, *, limit: int = MAX_PAGE) -> tuple[list[AuditRow], bool]:
+    """Rows in the order in which they were written, at most `limit`; and whether there are more."""
     clauses, values = ["seq > ?"], list[Value]((wanted.after,))
     for clause, value in (
         ("task_id = ?", wanted.task_id), ("uid = ?" if wanted.task_id is None else "+uid = ?", wanted.uid),
@@ -105,9 +106,10 @@ def page(db: Executor, wanted: AuditFilter, *, limit: int = MAX_PAGE) -> list[Au
             values.append(value)
     found = db.execute(
         f"SELECT {_COLUMNS} FROM audit WHERE {' AND '.join(clauses)} ORDER BY seq LIMIT ?",  # noqa: S608  own names
-        [*values, limit],
+        [*values, limit + 1],
     )
-    return [AuditRow(*row) for row in found]
+    rows, more = pages.page(found, limit, pages.size_of)
+    return [AuditRow(*row) for row in rows], more
 
 
 def all_rows(db: Executor) -> Iterator[AuditRow]:

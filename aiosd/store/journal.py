@@ -13,6 +13,7 @@ from aiosd.model import jsontext
 from aiosd.model.event import Event, Kind, Source, StateChange
 from aiosd.model.later import dataclass
 from aiosd.model.status import FINAL
+from aiosd.store import pages
 from aiosd.store.tasks import Value
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ def events_after(
     session_id: str | None = None,
     worker_id: str | None = None,
     limit: int = 1000,
-) -> list[Event]:
-    """Events with a larger number, in order; of one task, user, session or worker when given. At most `limit`."""
+) -> tuple[list[Event], bool]:
+    """A page of the events with a larger number, in order; of one task, user, session or worker when given. At most
+    `limit`, and whether there are more."""
     where, values = "seq > ?", list[Value]((sequence,))
     for column, wanted in (("task_id", task_id), ("session_id", session_id), ("worker_id", worker_id)):
         if wanted is not None:
@@ -137,18 +139,23 @@ def events_after(
         values.append(uid)
     rows = db.execute(
         f"SELECT {_EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq LIMIT ?",  # noqa: S608
-        [*values, limit],
+        [*values, limit + 1],
     )
-    return [_event(row) for row in rows]
+    return _page(rows, limit)
 
 
-def events_before(db: Executor, sequence: int, session_id: str, limit: int) -> list[Event]:
-    """Events of a session with a smaller number, newest first. At most `limit`."""
+def events_before(db: Executor, sequence: int, session_id: str, limit: int) -> tuple[list[Event], bool]:
+    """A page of a session's events with a smaller number, newest first. At most `limit`, and whether there are more."""
     rows = db.execute(
         f"SELECT {_EVENT_COLUMNS} FROM events WHERE session_id = ? AND seq < ? ORDER BY seq DESC LIMIT ?",  # noqa: S608
-        (session_id, sequence, limit),
+        (session_id, sequence, limit + 1),
     )
-    return [_event(row) for row in rows]
+    return _page(rows, limit)
+
+
+def _page(rows: sqlite3.Cursor, limit: int) -> tuple[list[Event], bool]:
+    found, more = pages.page(rows, limit, pages.size_of)
+    return [_event(row) for row in found], more
 
 
 def event(db: Executor, sequence: int) -> Event | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.model import jsontext
 from aiosd.model.later import dataclass
+from aiosd.store import pages
 
 if TYPE_CHECKING:
     import sqlite3
@@ -125,9 +126,9 @@ def diff_of(db: Executor, plan_sequence: int, diff_id: str) -> StoredDiff | None
 
 
 def diffs(db: Executor, plan_sequence: int, limit: int = MAX_DIFFS) -> list[StoredDiff]:
-    """The newest diffs of the plan, newest first."""
+    """The newest diffs of the plan, newest first: as many as fit on a page."""
     rows = db.execute(f"{_DIFF} WHERE plan_seq = ? ORDER BY seq DESC LIMIT ?", (plan_sequence, limit))
-    return [_diff(row) for row in rows]
+    return [_diff(row) for row in pages.page(rows, limit, pages.size_of)[0]]
 
 
 def _diff(row: sqlite3.Row) -> StoredDiff:

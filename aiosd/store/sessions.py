@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiosd.model import jsontext
 from aiosd.model.later import dataclass
 from aiosd.model.session import Message, Session, SessionStatus, Thread
+from aiosd.store import pages
 from aiosd.store.statements import update_one
 from aiosd.store.tasks import Value
 
@@ -102,9 +103,10 @@ def page(
         parts.append(f"SELECT * FROM ({_SESSION} WHERE {where} ORDER BY seq DESC LIMIT ?)")  # noqa: S608
         values.append(limit + 1)
     merged = " UNION ALL ".join(parts)
-    rows = db.execute(f"{merged} ORDER BY seq DESC LIMIT ?", [*values, limit + 1]).fetchall()
-    found = tuple(_session(row) for row in rows[:limit])
-    return SessionPage(found, found[-1].sequence if len(rows) > limit else None)
+    rows = db.execute(f"{merged} ORDER BY seq DESC LIMIT ?", [*values, limit + 1])
+    shown, more = pages.page(rows, limit, pages.size_of)
+    found = tuple(_session(row) for row in shown)
+    return SessionPage(found, found[-1].sequence if more else None)
 
 
 def kept_bytes(db: Executor, uid: int) -> int:
@@ -179,6 +181,7 @@ def messages(
     rows = db.execute(
         f"{_MESSAGE} WHERE {where} AND seq > ? ORDER BY seq LIMIT ?",
         (session_id if thread_id is None else thread_id, after, limit + 1),
-    ).fetchall()
-    found = tuple(_message(row) for row in rows[:limit])
-    return MessagePage(found, found[-1].sequence if len(rows) > limit else None)
+    )
+    shown, more = pages.page(rows, limit, pages.size_of)
+    found = tuple(_message(row) for row in shown)
+    return MessagePage(found, found[-1].sequence if more else None)

@@ -282,6 +282,35 @@ def test_one_connection_cannot_take_all_places(private_bus: PrivateBus) -> None:
     run_for(10, scenario())
 
 
+def test_an_answer_too_large_for_the_bus_is_refused_and_costs_nobody_the_connection(private_bus: PrivateBus) -> None:
+    """The system bus ends the connection of who sends more than 32 MiB: any user could have ended the daemon."""
+
+    async def scenario() -> None:
+        core = FakeCore(answers={"task.get": Reply({**TASK_BODY, "metadata": {"note": "x" * (33 << 20)}})})
+        async with served(core) as (client, _):
+            read = Call(BUS_NAME, PATH, "org.freedesktop.DBus.Properties", "GetAll", "s", (TASK,))
+            for call in (manager_call("GetTask", "sa{sv}", TASK_ID, NO_OPTIONS), read):
+                with pytest.raises(BusCallError) as caught:
+                    await client.call(call)
+                assert caught.value.name == "org.aios.TaskManager.Error.ResourceBusy"
+                data = json.loads(str(caught.value.body[1]))
+                assert data["reason"] == "too-large"
+                assert data["size"] > 33 << 20
+            await client.call(manager_call("GetStatus"))
+
+    run_for(60, scenario())
+
+
+def test_a_call_too_large_for_the_bus_is_not_sent(private_bus: PrivateBus) -> None:
+    async def scenario() -> None:
+        async with served(FakeCore()) as (client, _):
+            with pytest.raises(BusCallError, match="too large"):
+                await client.call(manager_call("CreateTask", "ssa{sv}", "a.b", "x" * (17 << 20), NO_OPTIONS))
+            await client.call(manager_call("GetStatus"))
+
+    run_for(30, scenario())
+
+
 def test_one_user_hears_an_event_so_many_times_whatever_connections_it_has() -> None:
     """An event is sent once for each subscription, so many connections must not make many of them."""
     sent: list[tuple[str, str]] = []

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp.web import RequestHandler
 
+from aiosd.rpc.endpoint import MAX_ANSWER
 from aiosd.rpc.limits import Limits, Shares
 from tests.rpc.serving import Http, door
 from tests.rpc.standin import StandIn, as_user
@@ -121,6 +122,50 @@ def test_refusals_go_on_too_when_requests_are_sent_ahead(place: Path) -> None:
             count = 2000
             http.writer.write(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n" * count)
             assert {(await http.answer()).status for _ in range(count)} == {404}
+
+    play(scenario())
+
+
+def test_an_answer_has_an_end_and_what_a_batch_cannot_tell_it_does_not_do(place: Path) -> None:
+    discover = {"jsonrpc": "2.0", "id": 1, "method": "rpc.discover"}
+    get = {"jsonrpc": "2.0", "id": 2, "method": "aios/task.get", "params": {"task_id": "task-1"}}
+
+    async def scenario() -> None:
+        core = StandIn()
+        async with door(place, core, core) as (paths, _), Http.connect(paths.http) as http:
+            (one,) = (await http.post(json.dumps([discover]).encode())).json
+            size = len(json.dumps(one, separators=(",", ":")))
+            fit = MAX_ANSWER // size + 1
+            assert fit < 99, "a hundred of them are too many"
+            answers = (await http.post(json.dumps([discover] * 99 + [get]).encode())).json
+            told = [answer for answer in answers if "result" in answer]
+            assert abs(len(told) - fit) <= 1
+            assert answers[: len(told)] == told
+            assert {answer["error"]["data"]["reason"] for answer in answers[len(told) :]} == {"too-large"}
+            assert not core.calls
+
+    play(scenario())
+
+
+def test_who_does_not_read_its_answers_is_given_no_more_large_ones(place: Path) -> None:
+    discover = b'{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}\n'
+    get = b'{"jsonrpc":"2.0","id":2,"method":"aios/task.get","params":{"task_id":"task-1"}}\n'
+
+    async def scenario() -> None:
+        core = StandIn()
+        async with door(place, core, core, limits=Limits(unread_per_user=2 << 20)) as (paths, _):
+            reader, writer = await asyncio.open_unix_connection(paths.lines, limit=1 << 22)
+            writer.write((discover + get) * 60)
+            await eventually(lambda: len(core.calls) >= 20)  # it has 64 in progress, and has read nothing
+            answers = [json.loads(await reader.readuntil()) for _ in range(120)]
+            large = [answer for answer in answers if answer["id"] == 1]
+            refused = [answer["error"]["data"]["reason"] for answer in large if "error" in answer]
+            assert set(refused) == {"unread"}
+            assert len(refused) < 60, "what there was room for was given"
+            assert all("result" in answer for answer in answers if answer["id"] == 2), "small ones always"
+            writer.write(discover)
+            assert "result" in json.loads(await reader.readuntil()), "once it has read, it has room again"
+            writer.close()
 
     play(scenario())
 

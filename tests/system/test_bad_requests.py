@@ -176,6 +176,26 @@ def test_a_capability_that_is_not_there(sender: Caller) -> None:
     assert refused.value.short == "CapabilityNotFound"
 
 
+def test_nobody_can_have_an_answer_that_costs_the_daemon_its_connection(equipped: Container) -> None:
+    """40 MiB of messages in one session: more than the bus takes in one message, so they come in pages."""
+    pid = equipped.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout
+    with connected(equipped, "alice") as alice:
+        made = alice.call(MANAGER_PATH, MANAGER, "CreateSession", "sa{sv}", "talk", {})
+        path, interface = f"{MANAGER_PATH}/session/{str(made[0]).replace('-', '_')}", f"{MANAGER}.Session"
+        for _ in range(330):
+            alice.call(path, interface, "AddMessage", "ssa{sv}", "user", "é" * 65_000, {})
+        seen, last = 0, Variant("s", "evt-0000000000000000")
+        while True:
+            asked = {"limit": Variant("u", 1000), "last_event_id": last}
+            page = json.loads(str(alice.call(path, interface, "GetTimeline", "a{sv}", asked)[0]))
+            seen += len(page["events"])
+            last = Variant("s", page["last_event_id"])
+            if not page["has_more"]:
+                break
+        assert seen == 331
+    assert equipped.run("systemctl", "show", "-P", "MainPID", "aiosd.service").stdout == pid
+
+
 def test_requests_by_the_hundred_are_put_off(equipped: Container, root: Caller) -> None:
     """One user's connection may have 64 calls in progress; the next is told so, and nobody else is disturbed."""
     with connected(equipped, "alice") as alice:

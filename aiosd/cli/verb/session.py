@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiosd.cli.client import Options, TaskManagerClient
     from aiosd.cli.session import Session
     from aiosd.cli.values import TaskEvent
-    from aiosd.model.jsontext import JsonObject
+    from aiosd.model.jsontext import JsonObject, JsonValue
 
 _session = click.argument("which", metavar="SESSION", type=options.SessionId())
 
@@ -168,8 +168,13 @@ async def _draw(session: Session, word: str, lines: int | None) -> str:
 async def _events(client: TaskManagerClient, session_id: str, lines: int | None) -> AsyncIterator[JsonObject]:
     """All of a timeline, oldest first, page by page; or only its newest."""
     if lines is not None:
-        page = await sessions.timeline(client, session_id, newest_first=True, limit=lines)
-        for event in reversed(list_at(page, "events")):
+        found: list[JsonValue] = []
+        after, more = "", True
+        while more and len(found) < lines:  # a page ends at a size, too
+            page = await sessions.timeline(client, session_id, newest_first=True, after=after, limit=lines - len(found))
+            found += list_at(page, "events")
+            after, more = string_at(page, "last_event_id"), page.get("has_more") is True
+        for event in reversed(found):
             yield event if isinstance(event, dict) else {}
         return
     after, more = "", True

@@ -224,7 +224,7 @@ class Core:
 
     async def log(self, task_id: str) -> list[Event]:
         """Its events in the store."""
-        return await self.database.read(lambda db: journal.events_after(db, 0, task_id=task_id, limit=10_000))
+        return await self.database.read(lambda db: journal.events_after(db, 0, task_id=task_id, limit=10_000)[0])
 
     async def count(self, table: str) -> int:
         """Rows of a table."""

@@ -31,7 +31,7 @@ ROOT_FOLDER = Path(__file__).parents[3]
 async def kinds(aios: Core, task: str | None = None) -> list[str]:
     """Kinds of all records, or of those of a task."""
     wanted = audit.AuditFilter(task_id=task)
-    return [row.kind for row in await aios.database.read(lambda db: audit.page(db, wanted))]
+    return [row.kind for row in await aios.database.read(lambda db: audit.page(db, wanted)[0])]
 
 
 def test_a_tasks_life_is_all_there(tmp_path: Path) -> None:

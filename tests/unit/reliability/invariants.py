@@ -42,7 +42,7 @@ async def check(world: World, client: Client, scenario: Scenario) -> None:
     await settled(core)
     await core.database.read(_sound)
     await _check_trail(core)
-    log = await core.database.read(lambda db: journal.events_after(db, 0, limit=10_000))
+    log = await core.database.read(lambda db: journal.events_after(db, 0, limit=10_000)[0])
     _check_told(world.told, log)
     created = [event.task_id for event in log if event.change is not None and event.change.old is None]
     assert set(client.promised) <= set(created), "an answered task is lost"
