@@ -79,7 +79,7 @@ class Expiry:
 
     async def _look(self) -> None:
         """End the tasks whose time is over, and note when the next one's is."""
-        waiting = await self._database.read(lambda db: tasks.in_status(db, _WAITING))
+        waiting = await self._database.read(lambda db: tasks.asking(db))
         limited = [(task, moment) for task in waiting if (moment := expires_at(task)) is not None]
         self._delays.forget_all_but({task.id for task, _ in limited})
         following = []

@@ -179,6 +179,13 @@ def in_status(db: Executor, statuses: Sequence[Status]) -> list[Task]:
     return [_from_row(row) for row in rows]
 
 
+def asking(db: Executor) -> list[Task]:
+    """The tasks that wait for a person's answer or word, without those that are blocked: of these there may be many,
+    and nothing limits how long they wait."""
+    rows = db.execute(f"{_SELECT} WHERE status IN ('input_required', 'auth_required') AND phase <> 'blocked'")
+    return [_from_row(row) for row in rows]
+
+
 def to_be_canceled(db: Executor) -> list[Task]:
     """The unfinished tasks of which a cancel was asked, oldest first."""
     return [_from_row(row) for row in db.execute(
@@ -231,8 +238,9 @@ def foremost_of_session(db: Executor, session_id: str, limit: int) -> list[Task]
 
 
 def held(db: Executor) -> list[Task]:
-    """The unfinished tasks that are held, oldest first."""
-    return [_from_row(row) for row in db.execute(f"{_SELECT} WHERE held = 1 AND ended_at IS NULL ORDER BY seq")]
+    """The unfinished tasks with a program of ours that are held, oldest first."""
+    rows = db.execute(f"{_SELECT} WHERE held = 1 AND ended_at IS NULL AND +capability_id <> '' ORDER BY seq")
+    return [_from_row(row) for row in rows]
 
 
 def by_sequence(db: Executor, sequence: int) -> Task | None:

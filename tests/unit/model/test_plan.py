@@ -148,6 +148,8 @@ WORKING = Known(Status.WORKING)
         (Diff(cancel=("t1",), create=(New("a", ("t1",)),)), "create_tasks[0].depends_on", "broken-dependency"),
         (Diff(cancel=("t1",), create=(New("a", (), "child"),)), "create_tasks[0].parent_task_id", "final"),
         (Diff(create=(New("a", (), "done"),)), "create_tasks[0].parent_task_id", "final"),
+        (Diff(create=(New("a", ("elsewhere",)),)), "create_tasks[0].depends_on[0]", "unknown-task"),
+        (Diff(create=(New("a", (), "elsewhere"),)), "create_tasks[0].parent_task_id", "unknown-task"),
     ],
 )  # fmt: skip
 def test_each_contradiction_is_named_by_its_place(diff: Diff, field: str, reason: str) -> None:
