@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +66,7 @@ def test_a_loopback_that_may_not_be_raised_says_what_is_missing() -> None:
         "import os\nfrom aiosd.run import syscalls\nos.getuid() or os.setuid(65534)\n"
         "try:\n  syscalls.raise_loopback()\nexcept OSError as error:\n  print(error.strerror)\n"
     )
-    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "the loopback interface needs CAP_NET_ADMIN: Operation not permitted\n"
 
 
