@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from xml.etree import ElementTree
 import click
 import pytest
 
+from aiosd.auth import ceiling
 from aiosd.cli.main import VERBS
 from aiosd.config.settings import settings
 from aiosd.manifest.keys import KEYS
-from aiosd.model.status import Reason
+from aiosd.model.status import Level, Reason
 from aiosd.rpc.methods import METHODS
 from aiosd.run.identity import environment
 from aiosd.worker import command
@@ -151,7 +153,7 @@ def test_every_method_that_is_named_is_one(name: str) -> None:
 @pytest.mark.parametrize("name", NAME)
 def test_every_setting_that_is_given_a_value_is_one(name: str) -> None:
     own = {row.name for row in settings()} | {key.path[-1] for key in KEYS}
-    policy = {"max_permission_level", "always_deny", "auto_grant", "require_audit", "root_command_without_approval"}
+    policy = set(ceiling._KEYS)
     request = {"cancel_tasks", "last_event_id", "task_id", "subscription_id", "all_users", "grace_ms"}
     named = set(re.findall(r"[`*]([a-z]+(?:_[a-z]+)+) ?= ?[^`*]*[`*]", text_of(name)))
     assert named <= own | policy | request
@@ -166,6 +168,17 @@ def test_pages_refer_to_pages_that_are_there() -> None:
         assert set(re.findall(r"`([\w-]+\.md)` in `/usr/share/doc/aiosd`", text)) <= {
             document.name for document in (ROOT / "docs").glob("*.md")
         }
+
+
+def test_the_policy_files_are_documented() -> None:
+    page = text_of("docs/man/aios.permission-policy.5.md")
+    assert re.findall(r"^\*([a-z_]+)=\*$", page, re.MULTILINE) == list(ceiling._KEYS)
+    examples = re.findall(r"^    # /etc/aios/permission-policy.toml\n((?:    .*\n)+)", page, re.MULTILINE)
+    examples += re.findall(r"```toml\n(.*?)```", text_of("docs/permissions.md"), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        policy, problems = ceiling.parse(textwrap.dedent(example).encode(), "example")
+        assert (problems, policy.max_level, policy.always_deny) == ((), Level.HIGH, ("system.power.*",))
 
 
 def test_every_reason_of_a_failure_is_explained() -> None:
