@@ -35,6 +35,7 @@ class BlobFile:
         self._scratch = scratch
         self._limit = limit
         self._size = 0
+        self._proc = os.stat("/proc").st_dev  # where /proc/self would be the shim, not the program
 
     def take(self, payload: JsonObject) -> Generator[None, None, JsonObject]:
         """Copy the file parts of an artifact chunk; returns its payload with `blob` in their place.
@@ -78,11 +79,10 @@ class BlobFile:
         offset = self._size
         digest = hashlib.sha256()
         try:
-            if not stat.S_ISREG(os.fstat(source).st_mode):
-                raise ArtifactError("not a regular file")
+            self._check(os.fstat(source))
             while data := os.read(source, _STEP):
                 if self._size + len(data) > self._limit:
-                    raise ArtifactError(f"the artifacts of this run are larger than {self._limit} bytes")
+                    raise self._too_large()
                 digest.update(data)
                 self._append(data)
                 yield
@@ -93,6 +93,16 @@ class BlobFile:
         finally:
             os.close(source)
         return {"offset": offset, "size": self._size - offset, "sha256": digest.hexdigest()}
+
+    def _check(self, info: os.stat_result) -> None:
+        """Raise ArtifactError for what must not be copied, before any of it is: whoever asks for it may ask often."""
+        if not stat.S_ISREG(info.st_mode) or info.st_dev == self._proc:
+            raise ArtifactError("not a regular file")
+        if self._size + info.st_size > self._limit:
+            raise self._too_large()
+
+    def _too_large(self) -> ArtifactError:
+        return ArtifactError(f"the artifacts of this run are larger than {self._limit} bytes")
 
     def _append(self, data: bytes) -> None:
         view = memoryview(data)

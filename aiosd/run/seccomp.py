@@ -2,11 +2,13 @@
 
 Standard library only. Refused is what changes mounts, namespaces or the kernel, what looks into other processes, and
 what has no use in a task but a long history of holes. `route_only` is the network `netlink`: of all sockets only
-NETLINK_ROUTE ones can be made; socket pairs are another system call and stay possible. What would be a way around is
-refused, too: io_uring (it makes sockets of its own) and taking descriptors out of other processes. Limits and
-priorities a program sets for itself only, as process 0: nothing else keeps it from giving another process of its user a
-limit that ends it (RLIMIT_CPU: SIGKILL), or that and its shim a priority that is never to be had back. CPU affinity is
-left: threads are placed with it by their numbers, and who was moved can move back. A call by another
+NETLINK_ROUTE ones can be made; socket pairs are another system call and stay possible. `no_network`, in a network
+namespace with nobody in it, leaves the families that such a namespace bounds: others know none, AF_VSOCK reaches the
+machine's host from anywhere. What would be a way around is refused, too: io_uring (it makes sockets of its own) and
+taking descriptors out of other processes. Limits and priorities a program sets for itself only, as process 0: nothing
+else keeps it from giving another process of its user a limit that ends it (RLIMIT_CPU: SIGKILL), or that and its shim a
+priority that is never to be had back. CPU affinity is left: threads are placed with it by their numbers, and who was
+moved can move back. A call by another
 system call table of the machine kills the program (SIGSYS), as SystemCallArchitectures= of systemd.exec(5) does: no
 program of this machine does it by mistake. clone3(2) hides its flags from a filter and is "not there", so that the C
 library uses clone(2).
@@ -27,6 +29,8 @@ _PR_SET_SECCOMP = 22
 _MODE_FILTER = 2
 
 _X32_BIT = 0x40000000
+_BOUNDED_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (linux/socket.h)."""
 _AF_NETLINK = 16
 _NETLINK_ROUTE = 0
 _CLONE_NEW = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
@@ -126,7 +130,7 @@ class _Code:
 
 
 @cache
-def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
+def program(machine: str, *, confined: bool, route_only: bool, no_network: bool) -> bytes:
     """The filter for a machine (by uname(2)'s name). Raises OSError when there is none. Pure.
 
     `confined`: with the whole list, otherwise with what would be a way round `route_only`.
@@ -142,8 +146,8 @@ def program(machine: str, *, confined: bool, route_only: bool) -> bytes:
     if confined:
         code.jump(_JUMP_EQUAL, known.clone, "clone")
         code.jump(_JUMP_EQUAL, known.clone3, "absent")
-    if route_only:
-        code.jump(_JUMP_EQUAL, known.socket, "socket")
+    if route_only or no_network:
+        code.jump(_JUMP_EQUAL, known.socket, "route" if route_only else "socket")
     for name, numbers in _REFUSED.items():
         number = numbers[known.column]
         if number is not None and (confined or name in _WAYS_ROUND):
@@ -177,9 +181,16 @@ def _place_judgements(code: _Code) -> None:
     code.end(_ALLOW)
     code.place("socket")
     code.load(_FIRST_ARGUMENT)
+    for family in _BOUNDED_FAMILIES:
+        code.jump(_JUMP_EQUAL, family, "allow")
+    code.jump(_JUMP_AT_LEAST, 0, "no family")
+    code.place("route")
+    code.load(_FIRST_ARGUMENT)
     code.jump(_JUMP_EQUAL, _AF_NETLINK, None, "no family")
     code.load(_THIRD_ARGUMENT)
     code.jump(_JUMP_EQUAL, _NETLINK_ROUTE, None, "no family")
+    code.end(_ALLOW)
+    code.place("allow")
     code.end(_ALLOW)
     for name, number in (("refuse", errno.EPERM), ("absent", errno.ENOSYS), ("no family", errno.EAFNOSUPPORT)):
         code.place(name)
@@ -188,9 +199,9 @@ def _place_judgements(code: _Code) -> None:
     code.end(_KILL)
 
 
-def install(*, confined: bool, route_only: bool) -> None:
+def install(*, confined: bool, route_only: bool, no_network: bool) -> None:
     """Filter this process and all that it starts. Needs no_new_privs. Raises OSError."""
-    code = program(os.uname().machine, confined=confined, route_only=route_only)
+    code = program(os.uname().machine, confined=confined, route_only=route_only, no_network=no_network)
     given = _Program(len(code) // 8, code)
     arguments = (ctypes.c_ulong(_MODE_FILTER), ctypes.byref(given), ctypes.c_ulong(0), ctypes.c_ulong(0))
     if _LIBC.prctl(ctypes.c_int(_PR_SET_SECCOMP), *arguments) != 0:

@@ -105,7 +105,8 @@ def build_walls(view: View) -> str | None:
         if view.confined:
             landlock.confine()
         if view.confined or view.route_sockets_only:
-            seccomp.install(confined=view.confined, route_only=view.route_sockets_only)
+            alone = view.confined and view.private_network
+            seccomp.install(confined=view.confined, route_only=view.route_sockets_only, no_network=alone)
     except OSError as error:
         return _reason(error)
     return None

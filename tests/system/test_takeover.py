@@ -79,6 +79,8 @@ if answer["ok"]:
     import select
     select.select([fds[1]], [], [], 60)
     answer["said"] = Path(f"/var/lib/aios-launcher/runs/{run}/stdout").read_text().strip()
+    sock.send(json.dumps({"id": 2, "op": "remove", "run": run}).encode())
+    answer["removed"] = json.loads(sock.recv(1 << 17))["ok"]
 print(json.dumps(answer))
 """
 
@@ -92,7 +94,8 @@ def test_a_capability_that_is_root_makes_root_of_it_unless_the_policy_forbids_it
         answer: JsonObject = json.loads(done.stdout)
         return answer
 
-    assert command("run-01hzy3q8e0000000000000000c")["said"] == "0", "docs/security.md says so"
+    answer = command("run-01hzy3q8e0000000000000000c")
+    assert (answer["said"], answer["removed"]) == ("0", True), "docs/security.md says so"
     before = equipped.sh(f"cat {policy} 2>/dev/null || :")
     try:
         for forbids in ('always_deny = ["compat.command.run"]', 'max_permission_level = "high"'):

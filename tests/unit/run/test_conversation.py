@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.run.artifacts import ArtifactError, BlobFile
 from aiosd.run.chunks import CHUNK_MAX, ChunkError, LineReader, parse_chunk
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ def test_a_file_is_copied_and_named_by_its_digest(rig: Rig) -> None:
         ("pass", "../../../../../../etc/passwd", "the file cannot be opened"),
         ("os.symlink('/etc', 'd')", "d/passwd", "the file cannot be opened"),
         ("pass", "/proc/self/fd/0", "the file cannot be opened"),
+        ("pass", "/proc/self/maps", "not a regular file"),  # it would be the shim's
+        ("pass", "/proc/thread-self/limits", "not a regular file"),
         ("pass", "/dev/zero", "not a regular file"),
         ("open('x', 'wb').truncate(5 * 1024 * 1024)", "x", "the artifacts of this run are larger than 4194304 bytes"),
         ("pass", "a\\0b", "a string holds a NUL"),
@@ -260,6 +263,18 @@ say('task_completion', {'result': {}})
     assert (blob["offset"], blob["size"]) == (0, len(content))  # type: ignore[index,call-overload]
     assert blob["sha256"] == hashlib.sha256(content).hexdigest()  # type: ignore[index,call-overload]
     assert 3_000_000 <= len(content) <= 3_500_000
+
+
+def test_of_what_is_too_large_nothing_is_copied(tmp_path: Path) -> None:
+    """A program can ask for it a thousand times before it ends, and would keep its shim at it for hours."""
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(5 << 20)
+    scratch = os.open(tmp_path, os.O_DIRECTORY)
+    with (tmp_path / "blobs").open("ab") as blobs:
+        taking = BlobFile(blobs.fileno(), scratch, 4 << 20).take({"parts": [{"file": {"path": "x"}}]})
+        with pytest.raises(ArtifactError, match="larger than 4194304 bytes"):
+            next(taking)
+    os.close(scratch)
 
 
 def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(rig: Rig) -> None:

@@ -95,6 +95,19 @@ def test_its_network_is_a_loopback_of_its_own(rig: Rig) -> None:
     assert run.stdout() == b"['lo']\nup\n"
 
 
+def test_no_network_is_none_to_the_machines_own_host_either(rig: Rig) -> None:
+    """AF_VSOCK knows no network namespace."""
+    code = (
+        "import os, socket\n"
+        "try: socket.socket(socket.AF_VSOCK); print('made')\n"
+        "except OSError as error: print(os.strerror(error.errno))\n"
+        "socket.socket(socket.AF_UNIX); socket.socket(); socket.if_nameindex(); print('these are')\n"
+    )
+    run = rig.start(rig.python(code, view={"private_network": True, "confined": True})).go()
+    assert run.wait().exit_status == 0, run.stderr()
+    assert run.stdout() == b"Address family not supported by protocol\nthese are\n"
+
+
 def test_a_network_that_may_only_be_looked_at(rig: Rig) -> None:
     code = (
         "import socket, os, ctypes\n"

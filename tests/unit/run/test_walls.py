@@ -25,7 +25,7 @@ KILL = -1
 
 def judged(machine: str, number: int, *arguments: int, audit: int | None = None, **how: bool) -> int:
     """What the filter says to a call: an errno, ALLOW or KILL. Classic BPF (Linux, networking/filter)."""
-    code = seccomp.program(machine, **{"confined": True, "route_only": False, **how})
+    code = seccomp.program(machine, **{"confined": True, "route_only": False, "no_network": False, **how})
     six = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
     data = struct.pack("=iIQ6Q", number, MACHINES[machine] if audit is None else audit, 0, *six)
     accumulator = place = 0
@@ -115,13 +115,24 @@ def test_route_sockets_only(machine: str, *, confined: bool) -> None:
     assert judged(machine, 39 if machine == "x86_64" else 172, **how) == ALLOW  # getpid
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_a_network_no_family_that_knows_no_namespace(machine: str) -> None:
+    """UNIX, INET, INET6, NETLINK; then AX25, PACKET, RDS, CAN, TIPC, BLUETOOTH, ALG, VSOCK, QIPCRTR, XDP."""
+    number = 41 if machine == "x86_64" else 198
+    for family in (1, 2, 10, 16):
+        assert judged(machine, number, family, 1, 0, no_network=True) == ALLOW
+    for family in (3, 17, 21, 29, 30, 31, 38, 40, 42, 44):
+        assert judged(machine, number, family, 1, 0, no_network=True) == errno.EAFNOSUPPORT
+        assert judged(machine, number, family, 1, 0) == ALLOW
+
+
 def test_only_the_way_round_is_refused_to_one_that_is_not_confined() -> None:
     assert judged("x86_64", 165, route_only=True, confined=False) == ALLOW
 
 
 def test_no_filter_no_program() -> None:
     with pytest.raises(OSError, match="no system call filter for vax"):
-        seccomp.program("vax", confined=True, route_only=False)
+        seccomp.program("vax", confined=True, route_only=False, no_network=False)
 
 
 PROBE = """
