@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import textwrap
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,3 +220,16 @@ def test_every_verb_and_option_of_aios_task_is_documented() -> None:
         for action in parser._actions:
             if action.help is not argparse.SUPPRESS and action.dest != "help":
                 assert all(f"**{option}**" in page for option in action.option_strings), (verb, action.option_strings)
+
+
+def test_the_session_of_the_readme_is_one_of_the_demo() -> None:
+    """What is typed there is what `tests/demo` types, and the capabilities are those of the pack."""
+    session = re.split(r"<!-- session: .*-->", text_of("README.md"))[1]
+    demo = text_of("tests/demo")
+    typed = re.findall(r"(?:alice\$|root#) (.*)", session)
+    assert len(typed) == 7
+    for line in typed:
+        assert re.sub(r"aios-task-run-\w+\.scope", "$scope", line) in demo
+    pack = [tomllib.loads(path.read_text("utf-8")) for path in sorted((ROOT / "packaging/capabilities.d").iterdir())]
+    listed = [re.split(r" {2,}", line) for line in session.partition("LEVEL     TITLE\n")[2].splitlines()]
+    assert listed[: len(pack)] == [[each["id"], each["level"], each["title"]] for each in pack]
