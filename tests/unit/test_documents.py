@@ -22,6 +22,7 @@ from aiosd.cli.main import VERBS
 from aiosd.config.settings import settings
 from aiosd.manifest.keys import KEYS
 from aiosd.model.status import Level, Reason
+from aiosd.rpc import stream_request
 from aiosd.rpc.methods import METHODS
 from aiosd.run.identity import environment
 from aiosd.worker import command
@@ -169,6 +170,11 @@ def test_pages_refer_to_pages_that_are_there() -> None:
         assert set(re.findall(r"`([\w-]+\.md)` in `/usr/share/doc/aiosd`", text)) <= {
             document.name for document in (ROOT / "docs").glob("*.md")
         }
+
+
+def test_the_words_of_an_event_stream_are_documented() -> None:
+    section = text_of("docs/protocol.md").partition("\n## Events\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([a-z_]+)=", section)) == stream_request._QUERY
 
 
 def test_the_policy_files_are_documented() -> None:
