@@ -70,7 +70,7 @@ class ProtocolOperations:
             "supported_versions": list(SUPPORTED_VERSIONS),
             "server_info": {"name": "aiosd", "version": __version__, "platform": "linux"},
             "capabilities": self._capabilities(),
-            "session": {"session_id": new_id(Prefix.SESSION)},
+            "session": {"session_id": new_id(Prefix.CLIENT)},
         }
         return Reply(body)
 

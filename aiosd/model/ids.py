@@ -35,6 +35,8 @@ class Prefix(StrEnum):
     DELIVERY = "delivery"
     GRANT = "grant"
     WORKER = "worker"
+    CLIENT = "client"
+    """A client's session on the JSON-RPC door (`AIOS-Session-Id`), which is no session of a project."""
 
 
 def encode(number: int, length: int) -> str:

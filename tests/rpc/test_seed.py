@@ -260,6 +260,7 @@ def test_initialize_tells_the_limits_of_the_document(place: Path) -> None:
     async def scenario() -> None:
         async with told(place) as story:
             result = (await story.http.call("aios/initialize", {"protocol_version": "2.0.0"}))["result"]
+            assert result["session"]["session_id"].startswith("client-"), "no project session, of which it is not one"
             assert result["capabilities"]["limits"] == {
                 "max_concurrent_tasks": 10, "max_tasks_per_tool": 3, "max_queue_size": 100,
             }  # fmt: skip
