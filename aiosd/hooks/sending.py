@@ -11,9 +11,11 @@ import asyncio
 import os
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -36,6 +38,11 @@ MAX_ANSWER = 64 * 1024
 """Bytes of a receiver's answer that are read; what is beyond is not waited for."""
 
 
+RESOLVERS = 16
+"""Names that are resolved at a time, in threads of their own: a name server that does not answer holds one for half a
+minute, and those of the loop (asyncio.to_thread) are the whole daemon's."""
+
+
 class RefusedAddress(OSError):
     """The name leads only to addresses to which nothing may be sent; `str()` says which kind."""
 
@@ -46,13 +53,16 @@ class JudgingResolver(AbstractResolver):
     def __init__(self, settings: Settings) -> None:
         """`settings`: for `allow_private_addresses`."""
         self._settings = settings
+        self._threads = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="resolver")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The addresses of `host`. Raises RefusedAddress when all are refused, OSError when there are none."""
         loop = asyncio.get_running_loop()
-        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
+        infos = await loop.run_in_executor(
+            self._threads, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
+        )
         found: list[ResolveResult] = []
         reason = "no address"
         for kind, _, proto, _, where in infos:
@@ -70,7 +80,8 @@ class JudgingResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Let the threads end, when they have their answers."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Sender:
@@ -86,14 +97,16 @@ class Sender:
     async def opened(cls, settings: Settings) -> AsyncIterator[Sender]:
         """A client for as long as there is something to send. Certificates are the system's ($SSL_CERT_FILE)."""
         tls = await asyncio.to_thread(ssl.create_default_context)
-        connector = aiohttp.TCPConnector(
-            resolver=JudgingResolver(settings), use_dns_cache=False, ssl=tls, force_close=True, limit=0
-        )
-        async with aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, auto_decompress=False,
-            skip_auto_headers=("Accept-Encoding",),
-        ) as session:  # fmt: skip
-            yield cls(session, settings)
+        resolver = JudgingResolver(settings)
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, ssl=tls, force_close=True, limit=0)
+        try:
+            async with aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, auto_decompress=False,
+                skip_auto_headers=("Accept-Encoding",),
+            ) as session:  # fmt: skip
+                yield cls(session, settings)
+        finally:
+            await resolver.close()
 
     async def send(self, url: str, delivery: Delivery, body: bytes, secret: bytearray | None) -> Outcome:
         """Send once. Never raises for what a receiver or the network does; `secret` is wiped."""

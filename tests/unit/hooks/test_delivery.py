@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -303,14 +304,42 @@ def test_of_a_names_addresses_only_those_that_were_judged_good_remain(
             resolver = JudgingResolver(box.settings)
             answers = ["127.0.0.1", "8.8.8.8", "10.0.0.1"]
 
-            async def infos(*_: object, **__: object) -> list[object]:
+            def infos(*_: object, **__: object) -> list[object]:
                 return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443)) for address in answers]
 
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", infos)
+            monkeypatch.setattr(socket, "getaddrinfo", infos)
             assert [one["host"] for one in await resolver.resolve("rebind.example", 443)] == ["8.8.8.8"]
             answers.remove("8.8.8.8")
             with pytest.raises(RefusedAddress, match="private"):
                 await resolver.resolve("rebind.example", 443)
+            await resolver.close()
+
+    play(scenario())
+
+
+def test_a_name_server_that_does_not_answer_takes_no_thread_of_the_daemons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = threading.Event()
+
+    def infos(*_: object, **__: object) -> list[object]:
+        silent.wait(60)
+        return []
+
+    async def scenario() -> None:
+        async with outbox(tmp_path, allow_private_addresses=False) as box:
+            monkeypatch.setattr(socket, "getaddrinfo", infos)
+            resolver = JudgingResolver(box.settings)
+            # More than the loop has threads, however many processors there are (concurrent.futures: at most 32).
+            waiting = [asyncio.create_task(resolver.resolve("silent.example", 443)) for _ in range(40)]
+            await asyncio.sleep(0)
+            try:
+                async with asyncio.timeout(30):
+                    assert await asyncio.to_thread(lambda: "served") == "served"
+            finally:
+                silent.set()
+                await asyncio.gather(*waiting, return_exceptions=True)
+                await resolver.close()
 
     play(scenario())
 
