@@ -257,3 +257,6 @@ _KEYS: Mapping[str, _Key] = {
         "root_command_without_approval", _switch, strictest=False, instead="an approval is needed", personal=False
     ),
 }
+
+NAMES = frozenset(_KEYS)
+"""Of the keys."""

@@ -19,6 +19,7 @@ from aiosd import __version__
 from aiosd.cli.client import ListFilter
 from aiosd.cli.failure import Failure
 from aiosd.cli.redact import redact
+from aiosd.cli.report_files import of_configuration, of_policy
 from aiosd.cli.terminal import clean
 from aiosd.cli.values import list_at
 from aiosd.config.files import DIRECTORIES, chosen_files
@@ -141,17 +142,11 @@ def of_systemd(lines: int) -> list[Section]:
 def of_files(directories: Sequence[Path] = DIRECTORIES, database: Path = DATABASE) -> list[Section]:
     """The configuration, what lies beside it, and how the database is."""
     policies = [directory / name for directory in directories for name in POLICIES]
-    found = [*chosen_files(directories), *(path for path in policies if path.exists())]
     listing = _told(["ls", "-lR", *(str(directory) for directory in directories[:1])])
-    texts = [section(f"Configuration: {path}", _read(path)) for path in found]
+    read = [(path, of_configuration(path)) for path in chosen_files(directories)]
+    read += [(path, of_policy(path)) for path in policies if path.exists()]
+    texts = [section(f"Configuration: {path}", text) for path, text in read]
     return [*texts, section(f"Files of {directories[0]}", listing), section("Database", _checked(database))]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError as error:
-        return f"not read: {error.strerror}"
 
 
 def _checked(database: Path) -> str:

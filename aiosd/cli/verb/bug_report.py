@@ -37,7 +37,7 @@ def command(session: Session, *, output: Path | None, lines: int) -> None:
     """Collect what a bug report needs: versions, state, units, journal, configuration; secrets are taken out.
 
     It holds what you may see; run by root, all of the machine's. Of tasks it has their states, not their arguments,
-    results or output. It works while aiosd does not.
+    results or output; of the configuration what aiosd's own keys say. It works while aiosd does not.
     """
     from aiosd.cli import report
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aiosd.cli import failure, report
 from aiosd.cli.main import run
 from tests.unit.cli.daemon import ONE
@@ -12,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
-
-    import pytest
 
     from aiosd.cli.client import Transport
     from aiosd.cli.session import Session
@@ -59,12 +59,28 @@ def test_works_while_the_daemon_does_not(capsys: pytest.CaptureFixture[str]) -> 
     assert "== Units" in shown
 
 
-def test_configuration_without_its_secrets(tmp_path: Path) -> None:
-    (tmp_path / "aiosd.conf").write_text("[Limits]\nmax_concurrent_tasks = 8\n# smtp password: hunter two\n")
-    (tmp_path / "permission-policy.toml").write_text('note = "\x1b[31mred"\ntoken = "t-o-k-e-n"\n')
-    texts = {each.title: each.text for each in report.of_files([tmp_path], tmp_path / "none.db")}
-    assert texts[f"Configuration: {tmp_path}/aiosd.conf"] == (
-        "[Limits]\nmax_concurrent_tasks = 8\n# smtp password: [removed]"
+def test_of_the_configuration_what_our_keys_say(tmp_path: Path) -> None:
+    (tmp_path / "aiosd.conf").write_text(
+        "[Scheduler]\nmax_concurrent_tasks = 8\n# the vault opens with hunter two\nnote = hunter two\nhunter two\n"
+        "[X-hunter two]\nmax_concurrent_tasks = hunter two\n"
     )
-    assert texts[f"Configuration: {tmp_path}/permission-policy.toml"] == 'note = "red"\ntoken = [removed]'
+    (tmp_path / "permission-policy.toml").write_text(
+        'always_deny = ["a.*"]  # hunter two\nnote = "hunter two"\nhunter.two = 2\n'
+    )
+    texts = {each.title: each.text for each in report.of_files([tmp_path], tmp_path / "none.db")}
+    assert texts[f"Configuration: {tmp_path}/aiosd.conf"].splitlines() == [
+        "[Scheduler]", "max_concurrent_tasks=8", "[left out]: line 4, no setting of aiosd's",
+        "[left out]: line 5, neither a section nor an assignment, ignored",
+        "[left out]: a section that is not aiosd's", "[left out]: line 7, no setting of aiosd's",
+    ]  # fmt: skip
+    assert texts[f"Configuration: {tmp_path}/permission-policy.toml"].splitlines() == [
+        'always_deny = ["a.*"]', "[left out]: no key of aiosd's", "[left out]: no key of aiosd's",
+    ]  # fmt: skip
     assert texts["Database"].startswith("not read: ")
+
+
+@pytest.mark.parametrize("text", [b"hunter two", b"\xff hunter two"])
+def test_a_policy_that_cannot_be_read_is_not_shown(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "permission-policy.toml").write_bytes(text)
+    (found,) = (each for each in report.of_files([tmp_path], tmp_path / "none.db") if "policy.toml" in each.title)
+    assert found.text == "[left out]: it is not TOML"
