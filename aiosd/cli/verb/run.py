@@ -42,6 +42,8 @@ class Wish(TypedDict):
     title: str
     idempotency_key: str
     metadata: str
+    limits: str
+    defer: bool
 
 
 async def _create_options(client: TaskManagerClient, wish: Wish) -> Options:
@@ -63,13 +65,17 @@ async def _create_options(client: TaskManagerClient, wish: Wish) -> Options:
         from aiosd.cli import sessions
 
         found["session_id"] = Option("s", await sessions.resolve(client, wish["of_session"]))
-    if wish["metadata"]:
-        from_json(wish["metadata"], "--metadata")
+    for given, option in ((wish["metadata"], "--metadata"), (wish["limits"], "--limits")):
+        if given:
+            from_json(given, option)
+    if wish["defer"]:
+        found["defer"] = Option("b", value=True)
     for name, text in (
         ("priority", wish["priority"]),
         ("title", wish["title"]),
         ("idempotency_key", wish["idempotency_key"]),
         ("metadata", wish["metadata"]),
+        ("limits", wish["limits"]),
     ):
         if text:
             found[name] = Option("s", text)
@@ -91,6 +97,10 @@ _WISHES: tuple[Callable[[F], F], ...] = (
     click.option("--title", default="", help="What people see as its name."),
     click.option("--idempotency-key", default="", help="The same key makes no second task."),
     click.option("--metadata", metavar="JSON", default="", help="A JSON object that is kept with the task."),
+    click.option("--limits", metavar="JSON", default="",
+                 help='Tighter limits than the capability\'s own: {"memory_max": 67108864, "tasks_max": 8}.'),
+    click.option("--defer", is_flag=True,
+                 help="When a person has to be asked who cannot be now, keep the task for them to authenticate later."),
 )  # fmt: skip
 
 

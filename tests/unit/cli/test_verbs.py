@@ -90,12 +90,14 @@ class TestRun:
         aiosctl(
             "run", "files.checksum", "--priority=high", "--timeout=1min 30s", "--retry=3", "--retry-delay=500ms",
             "--depends-on=last", "--title=Mine", "--idempotency-key=k1", '--metadata={"a":1}',
-            f"--session={SESSION}", "--parent=last", "--not-before=2026-03-01T10:00:00Z",
+            f"--session={SESSION}", "--parent=last", "--not-before=2026-03-01T10:00:00Z", "--defer",
+            '--limits={"tasks_max":8}',
         )  # fmt: skip
         assert daemon.options("CreateTask") == {
             "priority": "high", "timeout_ms": 90_000, "retry_max_attempts": 3, "retry_delay_ms": 500,
             "depends_on": [ONE], "title": "Mine", "idempotency_key": "k1", "metadata": '{"a":1}',
-            "session_id": SESSION, "parent_task_id": ONE, "not_before": 1772359200000000,
+            "session_id": SESSION, "parent_task_id": ONE, "not_before": 1772359200000000, "defer": True,
+            "limits": '{"tasks_max":8}',
         }  # fmt: skip
 
     def test_a_duration_is_from_now_on(self, aiosctl: Aiosctl, daemon: Daemon) -> None:
