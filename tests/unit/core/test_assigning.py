@@ -49,6 +49,28 @@ def test_a_match_is_one_that_may_be_and_leaves_nothing_undone(
         assert not [1 for task in left for offer in offers if offer.has_room and fits(task, offer)]
 
 
+MAC = Offer((1000, "mac"), frozenset({"git", "xcode"}))
+ALL = Offer((1000, "mac"), frozenset({"git", "xcode"}), serves=Serves.ALL)
+
+
+@pytest.mark.parametrize(
+    ("task", "offer", "may"),
+    [
+        (Wanted("own, of which it can all", 1000, frozenset({"git", "xcode"})), MAC, True),
+        (Wanted("own, that requires nothing", 1000), MAC, True),
+        (Wanted("own, of which it cannot all", 1000, frozenset({"git", "terminal"})), MAC, False),
+        (Wanted("another user's", 1001, frozenset({"git"})), MAC, False),
+        (Wanted("another user's, for who serves all", 1001, frozenset({"git"})), ALL, True),
+        (Wanted("another user's, of which it cannot all", 1001, frozenset({"terminal"})), ALL, False),
+        (Wanted("own, that it rejected", 1000, rejected_by=frozenset({(1000, "mac")})), MAC, False),
+        (Wanted("own, that another one rejected", 1000, rejected_by=frozenset({(1001, "mac")})), MAC, True),
+    ],
+    ids=lambda one: one.id if isinstance(one, Wanted) else "",
+)
+def test_who_may_be_given_a_task(task: Wanted, offer: Offer, *, may: bool) -> None:
+    assert fits(task, offer) is may
+
+
 def test_tasks_come_in_their_order_and_the_specialist_is_left_free() -> None:
     git = Offer((1000, "git"), frozenset({"git"}))
     mac = Offer((1000, "mac"), frozenset({"git", "xcode"}))
