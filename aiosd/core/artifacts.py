@@ -2,15 +2,19 @@
 
 A file's content was copied by the shim, with the task's identity, into the run's `blobs` file. `BlobStore.take` copies
 that range on into the content-addressed store and checks its digest; `record` then writes the artifact in the
-transaction that applies the event. A blob that no artifact came to refer to is swept by retention.
+transaction that applies the event. A blob that no artifact came to refer to goes at once, or with the next round of
+retention; one that is about to be referred to is pinned meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,7 @@ from aiosd.store import artifacts
 from aiosd.store.artifacts import Artifact
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -49,6 +54,48 @@ class BlobStore:
     def __init__(self, root: Path) -> None:
         """`root` is made when it is first needed."""
         self._root = root
+        self._pins: Counter[str] = Counter()
+        self._removing: dict[str, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def pinned(self, digests: Collection[str]) -> AsyncIterator[None]:
+        """While this lasts none of them is removed: from before their content is looked for until it is stored who
+        refers to it."""
+        while busy := [self._removing[one] for one in digests if one in self._removing]:
+            await busy[0].wait()
+        self._pins.update(digests)
+        try:
+            yield
+        finally:
+            self._pins.subtract(digests)
+            self._pins = +self._pins
+
+    async def remove(self, sha256: str, let_go: Callable[[], Awaitable[bool]]) -> None:
+        """Remove content that nobody is about to refer to. `let_go`: whether the store does; asked while nobody can
+        begin to."""
+        if self._pins[sha256] or sha256 in self._removing:
+            return
+        over = self._removing[sha256] = asyncio.Event()
+        try:
+            if await let_go():
+                await asyncio.to_thread(self.path(sha256).unlink, missing_ok=True)
+        finally:
+            del self._removing[sha256]
+            over.set()
+
+    def older(self, before: float) -> list[str]:
+        """The digests of all content that was made before that moment (seconds since the epoch). Blocking. What was
+        being copied when a daemon died is removed."""
+        found: list[str] = []
+        for path in self._root.glob("??/*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime >= before:
+                    continue
+                if path.name.startswith("."):
+                    path.unlink()
+                else:
+                    found.append(path.name)
+        return found
 
     def path(self, sha256: str) -> Path:
         """Where the content with this digest is. Raises BlobError for what is no digest."""
@@ -133,6 +180,16 @@ def _stored_part(part: JsonValue, artifact_id: str, index: int) -> tuple[dict[st
     return {"type": kind, kind: inner}, blob[1]
 
 
+def _refer(
+    transaction: Transaction, artifact: Artifact, parts: Sequence[JsonValue], refused: Mapping[str, str]
+) -> None:  # fmt: skip
+    """The artifact holds the content of these parts from now on."""
+    for part in parts:
+        blob = _blob(part)
+        if blob is not None and blob[2] not in refused:
+            artifacts.refer(transaction, artifact.id, blob[2], blob[1], artifact.created_at)
+
+
 def record(
     transaction: Transaction, task: Task, run_id: str, payload: JsonObject, refused: Mapping[str, str], quota: int
 ) -> str | None:
@@ -171,10 +228,9 @@ def record(
     if earlier is not None:
         fresh = replace(fresh, version=earlier.version + 1, created_at=earlier.created_at)
     artifacts.save(transaction, fresh)
-    for part in given:
-        blob = _blob(part)
-        if blob is not None and blob[2] not in refused:
-            artifacts.refer(transaction, artifact_id, blob[2], blob[1], fresh.created_at)
+    if not begin:  # what an earlier version held is not to be had any more, nor counted
+        artifacts.let_go(transaction, artifact_id)
+    _refer(transaction, fresh, given, refused)
     shown: dict[str, JsonValue] = {
         "artifact": {"id": fresh.id, "name": fresh.name, "type": fresh.type, "version": fresh.version}
     }

@@ -9,6 +9,7 @@ changes the store is not stored, and read again after a restart: to no effect.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from aiosd.run import records
 from aiosd.run.eventfile import LINE_MAX
 from aiosd.run.records import RunEventType
 from aiosd.store import artifacts, runs, tasks
+from aiosd.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from aiosd.core.artifacts import BlobStore
@@ -105,12 +107,23 @@ class Intake:
     async def _apply(self, watch: Watch, events: Sequence[RunEvent], end: int) -> None:
         if all(event.type in WITHOUT_EFFECT for event in events):
             return
-        batch = Batch(
-            watch.stored, end, newest_progress(events), await self._take_blobs(watch, events),
-            self._settings.current.artifact_quota_bytes, Waits.of(self._settings.current).approval,
-        )  # fmt: skip
-        await write_durably(self._database, partial(run_events.apply, run_id=watch.run_id, batch=batch))
-        watch.stored = end
+        wanted = [one for event in events if event.type is RunEventType.ARTIFACT for one in blobs_of(event.payload)]
+        digests = {sha256 for _, _, sha256 in wanted}
+        async with self._blobs.pinned(digests):
+            batch = Batch(
+                watch.stored, end, newest_progress(events), await self._take_blobs(watch, wanted),
+                self._settings.current.artifact_quota_bytes, Waits.of(self._settings.current).approval,
+            )  # fmt: skip
+            await write_durably(self._database, partial(run_events.apply, run_id=watch.run_id, batch=batch))
+            watch.stored = end
+        if wanted:
+            await self._remove_unwanted(digests)
+
+    async def _remove_unwanted(self, digests: Collection[str]) -> None:
+        """What was taken and then refused, or belonged to an earlier version, counts for nobody: it goes at once."""
+        for one in await self._database.read(lambda db: artifacts.unwanted(db, digests)):
+            with suppress(BlobError, OSError, StoreError):  # retention comes for it
+                await self._blobs.remove(one, partial(self._database.write, partial(artifacts.forget, sha256=one)))
 
     async def tell_log_growth(self, watch: Watch) -> None:
         """Announce what the program has written to its output since that was last announced."""
@@ -122,10 +135,9 @@ class Intake:
         if grown:
             await write_durably(self._database, lambda tx: run_events.log_grew(tx, watch.task_id, grown))
 
-    async def _take_blobs(self, watch: Watch, events: Sequence[RunEvent]) -> dict[str, str]:
-        """Copy the artifact files of these events into the daemon's own store; the ones refused, with the reason."""
+    async def _take_blobs(self, watch: Watch, wanted: Sequence[tuple[int, int, str]]) -> dict[str, str]:
+        """Copy these artifact files into the daemon's own store; the ones refused, with the reason."""
         refused: dict[str, str] = {}
-        wanted = [blob for event in events if event.type is RunEventType.ARTIFACT for blob in blobs_of(event.payload)]
         if not wanted:
             return refused
         uid, used = await self._database.read(lambda db: _usage(db, watch.task_id))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import changes, clock
+from aiosd.core.artifacts import BlobError
 from aiosd.core.supervision import ABSENT
 from aiosd.model.event import Kind, Source
 from aiosd.run.client import LauncherError, LauncherErrorCode
-from aiosd.store import grants, retention, tasks
+from aiosd.store import artifacts, grants, retention, tasks
 from aiosd.store.database import StoreError
 
 if TYPE_CHECKING:
@@ -125,9 +127,15 @@ class Retention:
     async def _sweep_blobs(self) -> None:
         before = clock.now() - BLOB_AGE
         found = await self._database.read(lambda db: retention.unreferenced_blobs(db, before, 1000))
+        strays = await asyncio.to_thread(self._blobs.older, before / clock.MICROSECONDS)
+        for begin in range(0, len(strays), 1000):  # content that no row is of: a crash came between
+            some = strays[begin : begin + 1000]
+            found += await self._database.read(partial(artifacts.without_row, digests=some))
         for sha256 in found:
-            if await self._database.write(partial(retention.forget_blob, sha256=sha256)):
-                await asyncio.to_thread(self._blobs.path(sha256).unlink, missing_ok=True)
+            with suppress(BlobError):  # a file that is none of ours
+                await self._blobs.remove(
+                    sha256, partial(self._database.write, partial(artifacts.forget, sha256=sha256))
+                )
 
 
 def _remove_rows(transaction: Transaction, task_ids: list[str]) -> int:

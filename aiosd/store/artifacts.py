@@ -9,6 +9,8 @@ from aiosd.model import jsontext
 from aiosd.model.later import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.store.tasks import Executor
 
@@ -86,6 +88,38 @@ def refer(db: Executor, artifact_id: str, sha256: str, size: int, time: int) -> 
         "INSERT OR IGNORE INTO artifact_blobs (artifact_seq, sha256) SELECT seq, ? FROM artifacts WHERE id = ?",
         (sha256, artifact_id),
     )
+
+
+def let_go(db: Executor, artifact_id: str) -> None:
+    """The artifact holds none of its blobs any more."""
+    db.execute(
+        "DELETE FROM artifact_blobs WHERE artifact_seq = (SELECT seq FROM artifacts WHERE id = ?)", (artifact_id,)
+    )
+
+
+def unwanted(db: Executor, digests: Collection[str]) -> list[str]:
+    """Those of these blobs that no artifact holds, and others that have been let go, a few at a time."""
+    rows = db.execute(
+        "SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE sha256 = value AND refs > 0)"
+        " UNION SELECT * FROM (SELECT sha256 FROM blobs WHERE refs = 0 ORDER BY created_at LIMIT 64)",
+        (json.dumps([*digests]),),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def without_row(db: Executor, digests: Collection[str]) -> list[str]:
+    """Those of these of which nothing is stored."""
+    rows = db.execute(
+        "SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE sha256 = value)",
+        (json.dumps([*digests]),),
+    )
+    return [str(row[0]) for row in rows]
+
+
+def forget(db: Executor, sha256: str) -> bool:
+    """Delete a blob's row if nobody refers to it; whether there is none now."""
+    db.execute("DELETE FROM blobs WHERE sha256 = ? AND refs = 0", (sha256,))
+    return db.execute("SELECT 1 FROM blobs WHERE sha256 = ?", (sha256,)).fetchone() is None
 
 
 def used_bytes(db: Executor, uid: int) -> int:

@@ -107,8 +107,3 @@ def unreferenced_blobs(db: Executor, before: int, limit: int) -> list[str]:
         "SELECT sha256 FROM blobs WHERE refs = 0 AND created_at < ? ORDER BY created_at LIMIT ?", (before, limit)
     )
     return [str(row[0]) for row in rows]
-
-
-def forget_blob(db: Executor, sha256: str) -> bool:
-    """Delete a blob's row if still nobody refers to it; whether it went."""
-    return db.execute("DELETE FROM blobs WHERE sha256 = ? AND refs = 0", (sha256,)).rowcount == 1

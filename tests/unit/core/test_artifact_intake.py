@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.core.artifacts import MAX_INLINE, BlobError, BlobStore
-from tests.unit.core.rig import Core, core, play
+from tests.unit.core.rig import OTHER, Core, core, eventually, play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,3 +215,99 @@ def test_content_that_is_not_what_its_digest_says_is_not_kept(tmp_path: Path) ->
         with pytest.raises(BlobError):
             store.take(source, offset, size, digest)
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+def contents(root: Path) -> set[bytes]:
+    """What the daemon keeps."""
+    return {path.read_bytes() for path in (root / "blobs").glob("??/*")}
+
+
+def test_what_was_refused_or_is_of_an_earlier_version_is_not_kept(tmp_path: Path) -> None:
+    """It is in no quota: a program must not fill the disk with it."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+
+            async def program(run: FakeRun) -> None:
+                await run.go()
+                for _ in range(5):
+                    run.say("artifact", {"key": "long", "parts": [{"text": "x" * 200_000}], "append": True})
+                parts: list[JsonValue] = [{"text": "x" * 200_000}, {"file": {"blob": run.blob(b"refused")}}]
+                run.say("artifact", {"key": "long", "parts": parts, "append": True})
+                for content in (b"first", b"second", b"third"):
+                    run.say("artifact", {"key": "k", "parts": [{"file": {"blob": run.blob(content)}}]})
+                more: JsonValue = {"file": {"blob": run.blob(b"more")}}
+                run.say("artifact", {"key": "k", "parts": [more], "append": True})
+                run.end(0)
+
+            aios.launcher.program = program
+            task = await aios.create()
+            await aios.ended(task)
+            assert await asyncio.to_thread(contents, tmp_path) == {b"third", b"more"}
+            held = await aios.database.read(
+                lambda db: [tuple(row) for row in db.execute("SELECT size, refs FROM blobs ORDER BY size")]
+            )
+            assert held == [(4, 1), (5, 1)]
+
+    play(scenario())
+
+
+def test_who_opens_an_artifact_as_its_next_version_comes_gets_that(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            go_on = asyncio.Event()
+
+            async def program(run: FakeRun) -> None:
+                await run.go()
+                run.say("artifact", {"key": "k", "parts": [{"file": {"blob": run.blob(b"first")}}]})
+                await go_on.wait()
+                run.say("artifact", {"key": "k", "parts": [{"file": {"blob": run.blob(b"second")}}]})
+                run.end(0)
+
+            aios.launcher.program = program
+            task = await aios.create()
+            await eventually(lambda: any(event.kind == "task.artifact" for event in aios.events))
+            (event,) = [one for one in aios.events if one.kind == "task.artifact"]
+            told = event.payload["artifact"]
+            assert isinstance(told, dict)
+
+            async def meanwhile() -> None:
+                go_on.set()
+                await aios.ended(task)
+
+            aios.authority.meanwhile = meanwhile
+            reply = await aios.reply("artifact.open", {"artifact_id": told["id"]}, OTHER)
+            assert await asyncio.to_thread(os.read, reply.fds[0], 10) == b"second"
+            os.close(reply.fds[0])
+
+    play(scenario())
+
+
+def test_content_is_not_removed_while_somebody_is_about_to_refer_to_it(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path / "store")
+    (tmp_path / "blobs").write_bytes(b"content")
+    digest = hashlib.sha256(b"content").hexdigest()
+    asked: list[str] = []
+
+    async def let_go() -> bool:
+        asked.append("let go")
+        await asyncio.sleep(0)
+        return True
+
+    async def refers() -> bool:
+        async with store.pinned({digest}):
+            asked.append("pinned")
+            await asyncio.to_thread(store.take, tmp_path / "blobs", 0, 7, digest)
+            await store.remove(digest, let_go)
+            return store.path(digest).exists()
+
+    async def scenario() -> None:
+        assert await refers()
+        assert asked == ["pinned"], "who is about to refer to it is not asked to let go"
+        removing = asyncio.create_task(store.remove(digest, let_go))
+        await asyncio.sleep(0)
+        assert await refers(), "who comes as it goes has it copied again"
+        await removing
+        assert asked == ["pinned", "let go", "pinned"]
+
+    asyncio.run(scenario())

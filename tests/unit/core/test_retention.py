@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -185,6 +186,23 @@ def test_content_goes_with_the_last_artifact_that_refers_to_it(tmp_path: Path) -
             assert await aios.count("blobs") == 0
             used = await aios.database.read(lambda db: db.execute("SELECT sum(size) FROM artifact_usage").fetchone()[0])
             assert not used
+
+    play(scenario())
+
+
+def test_content_that_a_crash_left_goes_when_it_is_old(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            store = BlobStore(tmp_path / "blobs")
+            old, young = (store.path(hashlib.sha256(name).hexdigest()) for name in (b"old", b"young"))
+            copied = old.with_name(".copied")
+            for path in (old, young, copied):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            for path in (old, copied):
+                os.utime(path, (1, 1))
+            await retention(aios, tmp_path).sweep()
+            assert [path.exists() for path in (old, copied, young)] == [False, False, True]
 
     play(scenario())
 
