@@ -168,15 +168,20 @@ class Task:
         payload: dict[str, Json] = {"key": key, "name": name or key, "type": type, "mime_type": mime_type}
         self._say("artifact", {**payload, "parts": parts, "append": append, "last_chunk": last_chunk})
 
-    def complete(self, result: Mapping[str, Json] | None = None) -> None:
-        """The result; nothing after it is heard."""
-        self._say("task_completion", {"result": result or {}}, last=True)
+    def complete(
+        self, result: Mapping[str, Json] | None = None, *, metadata: Mapping[str, Json] | None = None
+    ) -> None:  # fmt: skip
+        """The result; nothing after it is heard. `metadata` go over the task's own in the event that tells of it."""
+        self._say("task_completion", {"result": result or {}, **_metadata(metadata)}, last=True)
         self._final = True
 
-    def fail(self, message: str, *, reason: str = "", retryable: bool = False, data: Json = None) -> None:
-        """The task failed; nothing after it is heard."""
+    def fail(
+        self, message: str, *, reason: str = "", retryable: bool = False, data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> None:  # fmt: skip
+        """The task failed; nothing after it is heard. `metadata`: as of `complete`."""
         payload: dict[str, Json] = {"message": message, "reason": reason, "retryable": retryable, "data": data}
-        self._say("task_failed", payload, last=True)
+        self._say("task_failed", {**payload, **_metadata(metadata)}, last=True)
         self._final = True
 
     def ask(
@@ -187,9 +192,10 @@ class Task:
         options: list[Json] | None = None,
         secret: bool = False,
         timeout_ms: int | None = None,
+        metadata: Mapping[str, Json] | None = None,
     ) -> Mapping[str, Json]:
-        """Ask the person and wait for the answer. Raises Canceled, WorkerError."""
-        payload: dict[str, Json] = {"kind": "input", "prompt": prompt, "secret": secret}
+        """Ask the person and wait for the answer. `metadata`: as of `complete`. Raises Canceled, WorkerError."""
+        payload: dict[str, Json] = {"kind": "input", "prompt": prompt, "secret": secret, **_metadata(metadata)}
         more: dict[str, Json] = {"schema": schema, "options": options, "timeout_ms": timeout_ms}
         return self._interact(payload | {key: value for key, value in more.items() if value is not None})
 
@@ -296,3 +302,8 @@ class Task:
         line, _, self._received = self._received.partition(b"\n")
         message = json.loads(line)
         return message if isinstance(message, dict) else {}
+
+
+def _metadata(given: Mapping[str, Json] | None) -> dict[str, Json]:
+    """What a chunk says beside its own; the payload's keys win over the task's (seed 002)."""
+    return {} if given is None else {"metadata": given}

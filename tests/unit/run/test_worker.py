@@ -129,6 +129,19 @@ def test_a_question_waits_for_its_answer(rig: Rig) -> None:
     assert said(run)[-1] == ("task_completion", {"result": {"got": {"name": "Ada"}}})
 
 
+def test_what_it_says_can_have_metadata_of_its_own(rig: Rig) -> None:
+    run = worker(
+        rig,
+        "with Task.connect() as task:\n  task.ask('?', metadata={'a': 1})\n  task.fail('no', metadata={'b': 2})\n",
+    ).go()
+    assert run.wait_for("task_interaction").payload["metadata"] == {"a": 1}
+    run.say("input", interaction=1, input={})
+    run.wait()
+    failed = said(run)[-1][1]
+    assert isinstance(failed, dict)
+    assert failed["metadata"] == {"b": 2}
+
+
 def test_a_checkpoint_pauses_resumes_and_cancels(rig: Rig) -> None:
     run = worker(
         rig,
