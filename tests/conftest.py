@@ -3,7 +3,7 @@
 `tests/unit` one idea at a time, nothing outside the process; `tests/bus` a private bus and real clients; `tests/rpc`
 the JSON-RPC door on real sockets; `tests/system` the installed product on real systemd; `tests/limits` the same where
 limits are enforced; `tests/image` the package and the OS image. What is cheap and near to the cause runs, and fails,
-first; of the last kinds, which run side by side, what takes longest begins first.
+first. Where files are shared out among processes, what takes longest begins first.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ KINDS = {
     "limits": "the installed product under a kernel that enforces limits",
     "bench": "figures",
 }
+#: Where files are shared out, these begin, in this order; else they would be what is left when all others are done.
+#: A process with a file of one or two tests is given its next file at once, so behind four of those come short ones.
+FIRST = (
+    *("unit/reliability/test_crash.py", "fuzz/test_fuzz.py", "unit/test_quality.py"),
+    *("system/test_debian_versions.py", "soak/test_soak.py", "image/test_boot.py", "system/test_upgrade.py"),
+    *("system/test_story.py", "system/test_escapes.py", "system/test_installed.py", "system/test_takeover.py"),
+    *("system/test_faults.py", "system/test_matrix.py", "image/test_package.py", "bench/test_bench.py"),
+    *("system/test_units.py", "system/test_restart.py", "system/test_permissions.py", "system/test_disk_faults.py"),
+)
 #: Where the boxes see this checkout, read-only.
 CHECKOUT_IN_BOX = "/src"
 
@@ -69,13 +78,16 @@ def _kind(item: pytest.Item) -> str:
     return item.path.relative_to(_TESTS).parts[0]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by directory and put the kinds into the order of `KINDS`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark by directory and put the kinds into the order of `KINDS`; where they are shared out, `FIRST` before all."""
     order = list(KINDS)
     for item in items:
         if (kind := _kind(item)) in KINDS:
             item.add_marker(kind)
     items.sort(key=lambda item: order.index(_kind(item)) if _kind(item) in KINDS else len(order))
+    if hasattr(config, "workerinput"):
+        first = {str(_TESTS / name): number for number, name in enumerate(FIRST)}
+        items.sort(key=lambda item: first.get(str(item.path), len(first)))
 
 
 @pytest.hookimpl(wrapper=True)

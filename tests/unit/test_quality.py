@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests import prerequisites
+from tests.conftest import FIRST
 from tests.rig import host
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def test_format() -> None:
 def test_types() -> None:
     _tool("mypy")
     _tool("mypy", "--scripts-are-modules", *SCRIPTS)
+
+
+def test_what_begins_first_is_there() -> None:
+    assert [name for name in FIRST if not (ROOT / "tests" / name).is_file()] == []
 
 
 def test_direction_of_dependencies() -> None:
