@@ -3,7 +3,6 @@
 Low-level messages only. `SystemBus` calls (`call`), listens (`on_signal`), answers (`serve`, `send_reply`,
 `send_error`) and emits (`send_signal`); the library's service and proxy classes stay unused, because with them a method
 cannot see its sender. Three faults of the library are mended here, each with a test that fails without the cure:
-
 - a full socket (EAGAIN) ends its connection: `_PatientWriter` keeps the rest and waits, up to a bound;
 - descriptors received with a message nobody handles leak: they are closed when the handler returns;
 - 2.44 keeps every signature that it ever met: the cache is emptied when it has grown large.
@@ -79,7 +78,7 @@ class _PatientWriter(_MessageWriter):
             raise ValueError("the bus is not connected")
         self.socket, self.descriptor = bus._sock, bus._fd
         self.limit = limit
-        self.queued = 0
+        self.queued = self.taken = 0
         self.drained = asyncio.Event()
         self._waiting = False
         self._soon = False
@@ -140,11 +139,12 @@ class _PatientWriter(_MessageWriter):
         rest = self.buf[self.offset :]
         if self.unix_fds:
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", self.unix_fds))
-            self.offset += self.socket.sendmsg([rest], [rights])
+            sent = self.socket.sendmsg([rest], [rights])
             _close_all(self.unix_fds)
             self.unix_fds = None
         else:
-            self.offset += self.socket.send(rest)
+            sent = self.socket.send(rest)
+        self.offset, self.taken = self.offset + sent, self.taken + sent
         if self.offset >= len(self.buf):
             self.queued -= len(self.buf)
             self.buf = None
@@ -203,7 +203,6 @@ class SystemBus:
         self._writer = self._bus._writer = writer
         self.unique_name = self._bus.unique_name or ""
         self._watch = asyncio.create_task(self._bus.wait_for_disconnect())  # type: ignore[no-untyped-call]  # the library's
-
         self._watch.add_done_callback(self._on_closed)
         return self
 
@@ -218,6 +217,14 @@ class SystemBus:
                 await asyncio.wait_for(self.closed.wait(), 1.0)
         self._watch.cancel()
         await asyncio.gather(self._watch, return_exceptions=True)
+
+    def backlog(self) -> tuple[int, int]:
+        """Bytes that wait for the bus to read them, and bytes that it has read."""
+        return self._writer.queued, self._writer.taken
+
+    def give_up(self) -> None:
+        """End the connection at once."""
+        self._bus._finalize(OSError("given up"))
 
     async def flush(self, seconds: float) -> None:
         """Wait until everything queued is with the bus, at most `seconds`."""
@@ -338,17 +345,11 @@ class SystemBus:
 
     def _on_call(self, message: Message, fds: list[int]) -> None:
         call = MethodCall(
-            sender=message.sender or "",
-            path=message.path or "",
-            interface=message.interface,
-            member=message.member or "",
-            signature=message.signature,
-            body=tuple(message.body),
-            serial=message.serial,
+            sender=message.sender or "", path=message.path or "", interface=message.interface,
+            member=message.member or "", signature=message.signature, body=tuple(message.body), serial=message.serial,
             expects_reply=not message.flags.value & _NO_REPLY_EXPECTED,
-            interactive=bool(message.flags.value & _INTERACTIVE),
-            _fds=fds,
-        )
+            interactive=bool(message.flags.value & _INTERACTIVE), _fds=fds,
+        )  # fmt: skip
         if self._handler is None:
             self.send_error(call, "org.freedesktop.DBus.Error.UnknownObject", "nothing is served on this connection")
         else:

@@ -20,6 +20,7 @@ from aiosd.bus.interfaces import INTROSPECTABLE, PEER, STANDARD, introspection
 from aiosd.bus.members import MEMBERS
 from aiosd.bus.objects import read, read_all
 from aiosd.bus.paths import Place, Target, find
+from aiosd.bus.turns import Turns
 from aiosd.bus.values import MAX_STRING, rows_of
 from aiosd.core.operations import APPROVAL, MANAGER, OPERATIONS, SESSION, TASK, WORKER
 from aiosd.errors import AiosError, ErrorKind, too_large
@@ -122,6 +123,7 @@ class Dispatcher:
         self._subscriptions = subscriptions
         self._interfaces = interfaces
         self._machine_id = machine_id
+        self._turns = Turns(bus)
 
     def handle(self, call: MethodCall) -> None:
         """Answer, or start what will (a `SystemBus.serve` handler)."""
@@ -140,7 +142,9 @@ class Dispatcher:
             uid = await self._peers.uid(peer)
             with self._peers.shares.call(uid):
                 outcome = await work(call, Caller(uid, BusSubject(call.sender), interactive=call.interactive))
-            self._reply(call, outcome)
+                with closing(_Descriptors(outcome.fds)):
+                    await self._turns.wait(uid, outcome)
+                    self._reply(call, outcome)
         except (AiosError, StandardError) as error:
             self._refuse(call, error)
         except Exception as error:  # noqa: BLE001 - the caller gets an answer, the journal the traceback
@@ -150,11 +154,10 @@ class Dispatcher:
             self._refuse(call, AiosError(ErrorKind.INTERNAL))
 
     def _reply(self, call: MethodCall, outcome: Outcome) -> None:
-        with closing(_Descriptors(outcome.fds)):
-            try:
-                self._bus.send_reply(call, outcome.signature, outcome.body, outcome.fds)
-            except MessageTooLargeError as error:
-                raise too_large(error.size) from None
+        try:
+            self._bus.send_reply(call, outcome.signature, outcome.body, outcome.fds)
+        except MessageTooLargeError as error:
+            raise too_large(error.size) from None
         if outcome.afterwards is not None:
             outcome.afterwards()
 

@@ -18,6 +18,7 @@ from aiosd.bus.interfaces import load
 from aiosd.bus.paths import BUS_NAME
 from aiosd.bus.peers import Limits, Peers
 from aiosd.bus.signals import Broadcaster, send_event
+from aiosd.bus.stall import leave_a_bus_that_takes_nothing
 from aiosd.bus.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class BusDoor:
         dispatcher = Dispatcher(self._bus, self._core, self.peers, self.subscriptions, interfaces, machine_id)
         self._bus.serve(dispatcher.handle)
         self._stop_listening = self._events.listen(self._broadcaster.on_events)
+        self._stall = asyncio.create_task(leave_a_bus_that_takes_nothing(self._bus))
         return self
 
     async def __aexit__(
@@ -86,6 +88,8 @@ class BusDoor:
     ) -> None:
         """Stop hearing events, cancel what is being answered, send what is held back."""
         self._stop_listening()
+        self._stall.cancel()
+        await asyncio.gather(self._stall, return_exceptions=True)
         await self.peers.stop()
         self._broadcaster.stop()
 

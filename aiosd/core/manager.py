@@ -10,6 +10,7 @@ import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
+from aiosd.core.fair import Fair
 from aiosd.core.operations import OPERATIONS, Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.jsontext import dump
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
     from aiosd.model.following import Subscribe
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.model.wire import Wire
+
+
+LONG = frozenset(
+    {
+        *("session.timeline", "message.list", "session.list", "plan.get", "feed.subscribe", "task.resubscribe"),
+        "audit.query",
+    }
+)
+"""Operations that answer pages of what callers have written, some MiB: a user has a few of them done at a time, lest
+everybody else waits."""
+LONG_EACH = 2
+LONG_TOGETHER = 4
 
 
 class Handlers(Protocol):
@@ -58,6 +71,7 @@ class Manager:
         self._running: set[asyncio.Task[object]] = set()
         self._cut: set[asyncio.Task[object]] = set()
         self._is_over = False
+        self._long = Fair(LONG_EACH, LONG_TOGETHER)
         self._handlers: dict[str, Callable[..., Awaitable[Reply]]] = {}
         for group in groups:
             self._handlers.update(group.handlers())
@@ -128,6 +142,9 @@ class Manager:
                 if not operation.model.is_loaded:
                     await asyncio.to_thread(operation.model.load)
                 parsed = operation.model.parse(given)
+            if operation.name in LONG:
+                async with self._long.place(caller.uid):
+                    return await self._handlers[operation.name](caller, parsed)
             if operation.secret is None:
                 return await self._handlers[operation.name](caller, parsed)
             return await self._handlers[operation.name](caller, parsed, secret)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAGE_SIZE = 2 << 20
-"""Characters of a page, about. In bytes of JSON that is at most three times as many, as a rule as many."""
+PAGE_SIZE = 1 << 20
+"""Characters of a page, about. In bytes of JSON that is at most six times as many, as a rule as many."""
 
 
 def page(rows: Iterable[T], limit: int, size: Callable[[T], int], *, most: int = PAGE_SIZE) -> tuple[list[T], bool]:

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from aiosd.bus.connection import Answer, BusCallError, Call, MethodCall, Signal, SystemBus
+from aiosd.bus.stall import leave_a_bus_that_takes_nothing
 from tests.bus.running import run_for
 
 if TYPE_CHECKING:
@@ -76,6 +77,21 @@ def test_a_bus_that_never_reads_costs_the_connection_and_not_the_memory(private_
                 raise AssertionError("a call on a closed connection answered")
 
     run_for(20, scenario())
+
+
+def test_a_bus_that_takes_nothing_for_long_is_left(private_bus: PrivateBus) -> None:
+    async def scenario() -> None:
+        async with SystemBus() as server:
+            watch = asyncio.create_task(leave_a_bus_that_takes_nothing(server, 0.2))
+            await asyncio.sleep(0.5)
+            assert not watch.done(), "nothing waits for it"
+            with private_bus.stopped():
+                for _ in range(50):  # more than the kernel keeps
+                    server.send_signal(PATH, INTERFACE, "Large", "s", (LARGE,))
+                await server.closed.wait()
+                await watch
+
+    run_for(30, scenario())
 
 
 def test_a_descriptor_may_be_closed_as_soon_as_it_is_sent(private_bus: PrivateBus) -> None:

@@ -10,12 +10,18 @@ from aiosd.auth.decision import Decision
 from aiosd.auth.policy import Action
 from aiosd.core.authorization import LOOKS, LOOKS_EACH, Authorizer
 from aiosd.core.fair import Fair
-from tests.unit.core.rig import OTHER, USER, FakeAuthority, FakePlaces, play
+from aiosd.core.manager import LONG
+from aiosd.core.operations import Reply
+from tests.unit.core.rig import OTHER, USER, FakeAuthority, FakePlaces, core, play
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-    from aiosd.auth.caller import Subject
+    import pytest
+
+    from aiosd.auth.caller import Caller, Subject
+    from aiosd.model.jsontext import JsonObject
 
 
 class Slow(FakeAuthority):
@@ -74,5 +80,37 @@ def test_all_together_have_an_end_and_nobody_is_kept_in_mind() -> None:
             assert inside == 5
             gate.set()
         assert fair._users == {}
+
+    play(scenario())
+
+
+def test_a_user_who_reads_much_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of operations that answer with some MiB a user has two done at a time."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            entered: asyncio.Queue[int] = asyncio.Queue()
+            gate = asyncio.Event()
+
+            async def slow(caller: Caller, _params: object) -> Reply:
+                entered.put_nowait(caller.uid)
+                await gate.wait()
+                return Reply({})
+
+            for name in LONG:
+                monkeypatch.setitem(aios.manager._handlers, name, slow)
+            calls: dict[str, JsonObject] = {
+                "session.timeline": {"session_id": "ps-1"}, "message.list": {"session_id": "ps-1"}, "audit.query": {},
+                "session.list": {}, "plan.get": {"session_id": "ps-1"}, "feed.subscribe": {"feed": "session_feed"},
+                "task.resubscribe": {"last_event_id": "evt-1"},
+            }  # fmt: skip
+            assert calls.keys() == LONG
+            begun = [asyncio.create_task(aios.invoke(*one)) for one in calls.items()]
+            assert [await entered.get() for _ in range(2)] == [USER.uid] * 2
+            begun.append(asyncio.create_task(aios.invoke("session.list", {}, OTHER)))
+            assert await entered.get() == OTHER.uid
+            assert entered.empty()
+            gate.set()
+            await asyncio.gather(*begun)
 
     play(scenario())
