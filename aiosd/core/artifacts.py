@@ -27,7 +27,7 @@ from aiosd.store import artifacts
 from aiosd.store.artifacts import Artifact
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from aiosd.model.jsontext import JsonObject, JsonValue
@@ -39,6 +39,8 @@ MAX_INLINE = 1 << 20
 """Bytes of text and data in one artifact: they are answered in one piece. What is larger is a file."""
 PART_TYPES = ("text", "data", "file", "image", "audio", "video")
 """Seed 000."""
+_FILES = PART_TYPES[2:]
+"""Of these, the ones whose content is a file: what is called a digest in text or data is a word like any other."""
 
 _BLOCK = 1 << 20
 _HEX = frozenset("0123456789abcdef")
@@ -108,32 +110,61 @@ class BlobStore:
         return os.open(self.path(sha256), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def take(self, source: Path, offset: int, size: int, sha256: str) -> None:
-        """Copy a range of `source` into the store. Blocking: call it in a thread. Raises BlobError or OSError."""
+        """Copy a range of `source` into the store. Blocking: call it in a thread. Raises BlobError or OSError.
+
+        The range is read also when there is such content already: who names a digest need not have what it is of.
+        """
         target = self.path(sha256)
         if target.exists():
+            for _ in _checked(source, offset, size, sha256):
+                pass
             return
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = target.with_name(f".{sha256}.{os.getpid()}.{os.urandom(4).hex()}")
-        digest = hashlib.sha256()
         try:
-            with source.open("rb") as content, temporary.open("xb") as copy:
-                content.seek(offset)
-                left = size
-                while left:
-                    block = content.read(min(_BLOCK, left))
-                    if not block:
-                        raise BlobError("the range is shorter than it says")
-                    digest.update(block)
+            with temporary.open("xb") as copy:
+                for block in _checked(source, offset, size, sha256):
                     copy.write(block)
-                    left -= len(block)
-                if digest.hexdigest() != sha256:
-                    raise BlobError("the digest does not match")
                 copy.flush()
                 os.fsync(copy.fileno())
             temporary.chmod(0o400)
             temporary.rename(target)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _checked(source: Path, offset: int, size: int, sha256: str) -> Iterator[bytes]:
+    """The range in blocks; raises BlobError after the last one when it is not what the digest is of."""
+    digest = hashlib.sha256()
+    with source.open("rb") as content:
+        content.seek(offset)
+        left = size
+        while left:
+            block = content.read(min(_BLOCK, left))
+            if not block:
+                raise BlobError("the range is shorter than it says")
+            digest.update(block)
+            left -= len(block)
+            yield block
+    if digest.hexdigest() != sha256:
+        raise BlobError("the digest does not match")
+
+
+def content_of(part: JsonValue, held: frozenset[str]) -> tuple[str, int] | None:
+    """Digest and size of a stored part's file; None when its content is in the part itself.
+
+    `held`: what the artifact holds (`store.artifacts.held`). Only that is its own: the words of a part are its
+    program's. Raises BlobError for a file that it does not hold.
+    """
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    holder = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) and kind in _FILES else None
+    sha256 = holder.get("sha256") if isinstance(holder, Mapping) else None
+    if not isinstance(holder, Mapping) or not isinstance(sha256, str):
+        return None
+    size = holder.get("size")
+    if sha256 not in held or not isinstance(size, int):
+        raise BlobError("its content was not kept")
+    return sha256, size
 
 
 def blobs_of(payload: JsonObject) -> list[tuple[int, int, str]]:
@@ -156,7 +187,8 @@ def _blob(part: JsonValue) -> tuple[int, int, str] | None:
     """The range of the run's `blobs` that holds this part's content."""
     if not isinstance(part, Mapping):
         return None
-    holder = part.get(_kind(part) or "")
+    kind = _kind(part)
+    holder = part[kind] if kind in _FILES else None
     blob = holder.get("blob") if isinstance(holder, Mapping) else None
     if not isinstance(blob, Mapping):
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from aiosd.auth.policy import Access
 from aiosd.core import views
-from aiosd.core.artifacts import BlobError
+from aiosd.core.artifacts import BlobError, content_of
 from aiosd.core.operations import Reply
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.run.layout import RunPaths
@@ -110,14 +110,19 @@ class ContentOperations:
         if params.part >= len(artifact.parts):
             raise AiosError(ErrorKind.INVALID_PARAMS, "the artifact has no such part", field="part")
         try:
-            fd, size = await _opened(_open_part, self._blobs, artifact.parts[params.part])
+            fd, size = await self._part(artifact, params.part)
         except AiosError:
             again = await self._database.read(lambda db: artifacts.get(db, artifact.id))
             if again is None or again.version == artifact.version or params.part >= len(again.parts):
                 raise
             # The next version came between, and what the last one held went.
-            fd, size = await _opened(_open_part, self._blobs, again.parts[params.part])
+            fd, size = await self._part(again, params.part)
         return Reply({"artifact_id": artifact.id, "part": params.part, "size": size}, (fd,))
+
+    async def _part(self, artifact: Artifact, part: int) -> tuple[int, int]:
+        """Descriptor and size of one part's content."""
+        held = await self._database.read(lambda db: artifacts.held(db, artifact.id))
+        return await _opened(_open_part, self._blobs, artifact.parts[part], held)
 
     async def _artifact(self, caller: Caller, artifact_id: str) -> Artifact:
         found = await self._database.read(lambda db: artifacts.get(db, artifact_id))
@@ -167,16 +172,16 @@ def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int]:
         os.close(fd)
 
 
-def _open_part(blobs: BlobStore, part: JsonValue) -> tuple[int, int]:
+def _open_part(blobs: BlobStore, part: JsonValue, held: frozenset[str]) -> tuple[int, int]:
+    try:
+        content = content_of(part, held)
+        if content is not None:
+            fd = blobs.open(content[0])
+            return fd, os.fstat(fd).st_size
+    except (OSError, BlobError):
+        raise AiosError(ErrorKind.ARTIFACT_NOT_FOUND, "its content is gone", field="artifact_id") from None
     shown = part if isinstance(part, dict) else {"type": "data", "data": part}
-    kind = str(shown.get("type"))
-    holder = shown.get(kind)
-    if isinstance(holder, dict) and isinstance(holder.get("sha256"), str):
-        try:
-            fd = blobs.open(str(holder["sha256"]))
-        except (OSError, BlobError):
-            raise AiosError(ErrorKind.ARTIFACT_NOT_FOUND, "its content is gone", field="artifact_id") from None
-        return fd, os.fstat(fd).st_size
+    holder = shown.get(str(shown.get("type")))
     text = holder if isinstance(holder, str) else views.pretty(holder)
     return _sealed(text.encode())
 

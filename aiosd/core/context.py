@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from aiosd.core.artifacts import BlobError, content_of
 from aiosd.core.links import HANDOFF, SUMMARY
 from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
@@ -79,11 +80,11 @@ def _shared(db: Executor, found: Context, reference: str, uid: int) -> JsonValue
     artifact = artifacts.get(db, reference)
     if artifact is None or (artifact.uid != uid and uid != 0):
         return {"ref": reference, "gone": True}
-    return {"ref": reference, "artifact": _artifact(found, artifact)}
+    return {"ref": reference, "artifact": _artifact(db, found, artifact)}
 
 
 def _handed_over(db: Executor, found: Context, before: Task) -> JsonValue:
-    return {**_summary(before), "artifacts": [_artifact(found, one) for one in artifacts.of_task(db, before.id)]}
+    return {**_summary(before), "artifacts": [_artifact(db, found, one) for one in artifacts.of_task(db, before.id)]}
 
 
 def _summary(task: Task) -> dict[str, JsonValue]:
@@ -92,28 +93,36 @@ def _summary(task: Task) -> dict[str, JsonValue]:
     return shown | {name: value for name, value in told.items() if value is not None}
 
 
-def _artifact(found: Context, artifact: Artifact) -> JsonObject:
+def _artifact(db: Executor, found: Context, artifact: Artifact) -> JsonObject:
     """The artifact with its text and data; each file with the name that it has in the directory."""
+    held = artifacts.held(db, artifact.id)
     parts: list[JsonValue] = []
     for number, part in enumerate(artifact.parts):
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        holder = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
-        if not isinstance(part, Mapping) or not isinstance(holder, Mapping) or "sha256" not in holder:
+        try:
+            content = content_of(part, held)
+        except BlobError as error:
+            parts.append(_with(part, left_out=str(error)))
+            continue
+        if content is None:
             parts.append(part)
             continue
-        size, sha256 = holder.get("size"), str(holder["sha256"])
-        if not isinstance(size, int) or found.size + size > MAX_FILES:
-            parts.append({**part, "left_out": f"more than {MAX_FILES} bytes of files"})
+        sha256, size = content
+        if found.size + size > MAX_FILES:
+            parts.append(_with(part, left_out=f"more than {MAX_FILES} bytes of files"))
             continue
         name = f"{artifact.id}-{number}"
         if name not in found.files:
             found.size += size
             found.files[name] = sha256
-        parts.append({**part, "path": name})
+        parts.append(_with(part, path=name))
     return {
         "id": artifact.id, "name": artifact.name, "type": artifact.type, "mime_type": artifact.mime_type,
         "source_task": artifact.task_id, "version": artifact.version, "parts": parts,
     }  # fmt: skip
+
+
+def _with(part: JsonValue, **more: str) -> JsonValue:
+    return {**part, **more} if isinstance(part, Mapping) else part
 
 
 class Gate:

@@ -122,6 +122,15 @@ def forget(db: Executor, sha256: str) -> bool:
     return db.execute("SELECT 1 FROM blobs WHERE sha256 = ?", (sha256,)).fetchone() is None
 
 
+def held(db: Executor, artifact_id: str) -> frozenset[str]:
+    """The digests of all blobs that an artifact holds."""
+    rows = db.execute(
+        "SELECT sha256 FROM artifact_blobs WHERE artifact_seq = (SELECT seq FROM artifacts WHERE id = ?)",
+        (artifact_id,),
+    )
+    return frozenset(str(row[0]) for row in rows)
+
+
 def used_bytes(db: Executor, uid: int) -> int:
     """Bytes of all artifacts of one user (its quota)."""
     row = db.execute("SELECT size FROM artifact_usage WHERE uid = ?", (uid,)).fetchone()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aiosd.core.artifacts import MAX_INLINE, BlobError, BlobStore
+from aiosd.errors import AiosError, ErrorKind
 from tests.unit.core.rig import OTHER, Core, core, eventually, play
 
 if TYPE_CHECKING:
@@ -34,9 +35,63 @@ async def produced(aios: Core, *payloads: JsonObject) -> tuple[str, list[dict[st
     aios.launcher.program = program
     task = await aios.create()
     await aios.ended(task)
+    return task, await listed(aios, task)
+
+
+async def listed(aios: Core, task: str) -> list[dict[str, JsonValue]]:
+    """The artifacts of a task as they are answered."""
     found = (await aios.invoke("artifact.list", {"task_id": task}))["artifacts"]
     assert isinstance(found, list)
-    return task, [dict(one) for one in found if isinstance(one, dict)]
+    return [dict(one) for one in found if isinstance(one, dict)]
+
+
+SECRET = b"the other user's secret"
+
+
+async def opened(aios: Core, artifact: object) -> bytes:
+    """The content of an artifact's first part."""
+    body = await aios.reply("artifact.open", {"artifact_id": str(artifact), "part": 0})
+    (fd,) = body.fds
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("kind", ["text", "data", "file", "image"])
+def test_a_digest_opens_nothing_that_was_not_handed_over(tmp_path: Path, kind: str) -> None:
+    """Whoever knows what somebody's file hashes to has not seen the file: not by naming it, in whatever part."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+
+            async def keeps(run: FakeRun) -> None:
+                await run.go()
+                run.say("artifact", {"key": "mine", "parts": [{"file": {"blob": run.blob(SECRET)}}]})
+                run.end(0)
+
+            aios.launcher.program = keeps
+            task = await aios.create()
+            await aios.ended(task)
+            (kept,) = await listed(aios, task)
+            assert await opened(aios, kept["id"]) == SECRET
+
+            digest = hashlib.sha256(SECRET).hexdigest()
+            claims: list[JsonObject] = [
+                {kind: {"sha256": digest, "size": len(SECRET), "uri": "aios-artifact:x/0"}},
+                {kind: {"blob": {"offset": 0, "size": len(SECRET), "sha256": digest}}},
+                {kind: {"blob": {"offset": 0, "size": 0, "sha256": digest}}},
+            ]
+            payloads: list[JsonObject] = [{"key": str(key), "parts": [part]} for key, part in enumerate(claims)]
+            _, found = await produced(aios, *payloads)
+            assert len(found) == len(claims)
+            for one in found:
+                try:
+                    content = await opened(aios, one["id"])
+                except AiosError as error:
+                    assert error.kind is ErrorKind.ARTIFACT_NOT_FOUND
+                else:
+                    assert SECRET not in content
+
+    play(scenario())
 
 
 def test_the_six_part_types(tmp_path: Path) -> None:

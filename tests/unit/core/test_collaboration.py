@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -54,11 +55,16 @@ async def researched(aios: Core) -> tuple[str, str]:
     aios.launcher.program = researches
     task = await aios.create()
     await aios.ended(task)
+    (artifact,) = await artifacts_of(aios, task)
+    aios.launcher.program = exits_at_once
+    return task, artifact
+
+
+async def artifacts_of(aios: Core, task: str) -> list[str]:
+    """Their ids."""
     shown = (await aios.invoke("task.get", {"task_id": task}))["artifacts"]
     assert isinstance(shown, list)
-    assert isinstance(shown[0], dict)
-    aios.launcher.program = exits_at_once
-    return task, str(shown[0]["id"])
+    return [str(one["id"]) for one in shown if isinstance(one, dict)]
 
 
 async def run_of(aios: Core, task: str) -> FakeRun:
@@ -87,6 +93,31 @@ def test_shared_artifacts_and_summaries_are_there_when_the_program_starts(tmp_pa
             parts = first["artifact"]["parts"]
             assert parts[0]["text"] == "see the file"
             assert files_of(run)[parts[1]["path"]] == REPORT
+
+    play(scenario())
+
+
+def test_what_a_program_calls_a_digest_hands_over_no_file(tmp_path: Path) -> None:
+    """Neither somebody else's, by its name, nor one that cannot be a file's, which had kept the next from starting."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await researched(aios)
+            digest = hashlib.sha256(REPORT).hexdigest()
+
+            async def claims(run: FakeRun) -> None:
+                await run.go()
+                parts: list[JsonValue] = [{"data": {"sha256": one, "size": 1}} for one in (digest, "none")]
+                run.say("artifact", {"key": "k", "parts": parts})
+                run.end(0)
+
+            aios.launcher.program = claims
+            task = await aios.create()
+            await aios.ended(task)
+            (artifact,) = await artifacts_of(aios, task)
+            aios.launcher.program = exits_at_once
+            run = await run_of(aios, await aios.create(execution_mode="collaborative", shared_context_refs=[artifact]))
+            assert list(files_of(run)) == ["context.json"]
 
     play(scenario())
 
