@@ -177,15 +177,18 @@ class Control:
         return after
 
     @asynccontextmanager
-    async def letting_go(self, task_ids: Sequence[str]) -> AsyncIterator[None]:
-        """For who resumes paused tasks in a transaction of their own, with `release`: their programs go on after it."""
+    async def letting_go(self, task_ids: Sequence[str]) -> AsyncIterator[set[str]]:
+        """For who resumes tasks in a transaction of their own, with `release`: the programs of those whose ids are then
+        in the set go on after it. None of `task_ids` is paused or let go by anybody else meanwhile."""
         watches = [watch for one in sorted(task_ids) if (watch := self._supervision.of_task(one)) is not None]
+        released: set[str] = set()
         async with AsyncExitStack() as held:
             for watch in watches:
                 await held.enter_async_context(watch.holding)
-            yield
+            yield released
             for watch in watches:
-                await self._let_go_quietly(watch)
+                if watch.task_id in released:
+                    await self._let_go_quietly(watch)
 
     async def set_priority(self, caller: Caller, task: Task, priority: Priority, *, recursive: bool = False) -> Task:
         """Change the order of admission of a task that has not ended."""

@@ -172,14 +172,14 @@ class PlanOperations:
     async def apply(self, caller: Caller, params: wire.PlanApply) -> Reply:
         """Apply a diff whole, or not at all."""
         session = await self._session(caller, Access.CONTROL, params.session_id)
-        body, paused = await self._first_look(session, params)
+        body, resumed = await self._first_look(session, params)
         diff = params.diff_of(body)
         makers = await self._makers(caller, session, diff.create_tasks, "diff.create_tasks")
-        work = self._carry_out(caller, params, diff, makers, paused)
+        work = self._carry_out(caller, params, diff, makers, resumed)
         return Reply(await self._control.carry_out(work))
 
     async def _first_look(self, session: Session, params: wire.PlanApply) -> tuple[JsonObject, list[str]]:
-        """The diff, found good as things are; its programs do not mind. And which of its tasks are paused by now."""
+        """The diff, found good as things are; its programs do not mind. And which tasks it lets go on."""
 
         def look(db: tasks.Executor) -> tuple[JsonObject, list[Task], list[Task], list[str]]:
             plan = plans.plan_of(db, session.id)
@@ -187,13 +187,11 @@ class PlanOperations:
             body = _body(db, plan, params)
             diff = plans.as_rules(params.diff_of(body))
             outcome = plans.resolved(db, self._registry, session.id, diff)
-            resumed = _all(db, outcome.resume)
-            waiting = [task.id for task in resumed if task.status is Status.PAUSED]
-            return body, _all(db, outcome.cancel), _all(db, outcome.pause), waiting
+            return body, _all(db, outcome.cancel), _all(db, outcome.pause), [*outcome.resume]
 
-        body, cancel, pause, waiting = await self._database.read(look)
+        body, cancel, pause, resumed = await self._database.read(look)
         await self._control.ask_programs(cancel, pause)
-        return body, waiting
+        return body, resumed
 
     async def _carry_out(
         self,
@@ -201,7 +199,7 @@ class PlanOperations:
         params: wire.PlanApply,
         asked: wire.PlanDiff,
         makers: Mapping[str, Maker],
-        paused: Sequence[str],
+        resumed: Sequence[str],
     ) -> JsonObject:
         body = asked.model_dump(exclude_defaults=True)
         room = self._room(caller, "diff")
@@ -220,8 +218,9 @@ class PlanOperations:
                 stored.mark_applied(transaction, diff_id, clock.now())
             return plans.apply(transaction, session, plan, caller, diff, outcome, makers, body, diff_id)
 
-        async with self._control.letting_go(paused):
+        async with self._control.letting_go(resumed) as released:  # whoever pauses one of them is before it, or after
             done = await self._database.write(apply)
+            released.update(done.released)
             self._holding.expect(done.held)
         await self._control.stop(done.canceled)
         refusals = await self._holding.pause_programs(done.held)

@@ -184,12 +184,13 @@ def keep_diff(
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What applying a diff did: what is left for after the commit is in `canceled` and `held`."""
+    """What applying a diff did: what is left for after the commit is in `canceled`, `held` and `released`."""
 
     plan: Plan
     canceled: tuple[Task, ...]
     held: tuple[Task, ...]
     resumed: tuple[Task, ...]
+    released: tuple[str, ...]
     created: Mapping[str, Task]
 
 
@@ -219,7 +220,9 @@ def apply(
         why = reason if task_id in diff.cancel else Reason.PARENT_CANCELED.value
         canceled.append(tree.request_cancel(transaction, task, actor, why) if task.cancel_reason is None else task)
     held = tuple(tree.hold(transaction, _must(transaction, task_id)) for task_id in outcome.pause)
-    resumed = tuple(_resume(transaction, _must(transaction, task_id), caller) for task_id in outcome.resume)
+    going_on = [_must(transaction, task_id) for task_id in outcome.resume]
+    released = tuple(task.id for task in going_on if task.status is Status.PAUSED)
+    resumed = tuple(_resume(transaction, task, caller) for task in going_on)
     plans.advance(transaction, plan, after.version, session.active_objective or plan.objective, after.updated_at)
     payload: JsonObject = {
         "plan_id": plan.id, "version": after.version, "diff_id": diff_id, "change_reason": reason,
@@ -227,7 +230,7 @@ def apply(
         "created": [task.id for task in created.values()],
     }  # fmt: skip
     timeline.tell(transaction, session, "plan.updated", payload, source=Source.MANAGER)
-    return Effects(after, tuple(canceled), held, resumed, created)
+    return Effects(after, tuple(canceled), held, resumed, released, created)
 
 
 def _resume(transaction: Transaction, task: Task, caller: Caller) -> Task:

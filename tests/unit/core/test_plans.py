@@ -29,6 +29,7 @@ CACHE: JsonObject = {"title": "cache", "kind": "implementation"}
 UI: JsonObject = {"title": "ui", "kind": "implementation"}
 CLOSED = "test.closed.run"
 API: JsonObject = {"title": "api", "kind": "implementation"}
+SLOW, ASKED = "test.slow.run", "test.asked.run"
 
 
 async def state(aios: Core, session_id: str) -> list[object]:
@@ -275,6 +276,38 @@ def test_a_program_that_refuses_to_be_canceled_refuses_the_whole_diff(tmp_path: 
             refused = await aios.refused("plan.apply_diff", {"session_id": first, "version": 1, "diff": diff})
             assert (refused.reason, refused.extra["task_id"]) == ("program-refused", ids["api"])
             assert await state(aios, first) == before
+
+    play(scenario())
+
+
+def test_a_program_that_is_paused_while_a_diff_is_looked_at_goes_on_with_it(tmp_path: Path) -> None:
+    """Or else its task would be at work and its scope frozen, and nobody would come to thaw it."""
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install(SLOW, manifest(SLOW, 'pausable = "freeze"\n'))
+            await aios.install(ASKED, manifest(ASKED, level="medium"))
+            aios.launcher.programs[SLOW] = patient
+            first = await session(aios)
+            ids = await plan(aios, first, {**API, "capability_id": SLOW})
+            task = ids["api"]
+            await aios.until(task, "running")
+
+            async def meanwhile() -> None:
+                aios.authority.meanwhile = None
+                await aios.invoke("task.pause", {"task_id": task})
+                assert aios.launcher.made(task)[0].frozen
+
+            aios.authority.meanwhile = meanwhile
+            diff: JsonObject = {
+                "continue_tasks": [task],
+                "create_tasks": [{"ref": "new", "title": "new", "capability_id": ASKED}],
+            }
+            await aios.invoke("plan.apply_diff", {"session_id": first, "version": 1, "diff": diff})
+            assert (await aios.task(task)).status == "working"
+            assert not aios.launcher.made(task)[0].frozen
+            await aios.invoke("task.cancel", {"task_id": task})
+            assert (await aios.ended(task)).status == "canceled"
 
     play(scenario())
 
