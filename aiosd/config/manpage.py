@@ -35,7 +35,7 @@ def setting_list() -> str:
 
 
 def _entry(setting: Setting) -> str:
-    facts = f"({setting.kind.words}. Default: {setting.default_text}.)"
+    facts = f"({setting.kind.words}; default: {setting.default_text}.)"
     text = textwrap.wrap(f"{setting.help} {facts}", 112, break_long_words=False, break_on_hyphens=False)
     return f"*{setting.name}=*\n:   " + "\n    ".join(text) + "\n"
 

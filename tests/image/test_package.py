@@ -113,7 +113,7 @@ def test_manual_pages_are_set_as_they_are_meant(package: Path, tmp_path: Path) -
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stderr == "", page.name
         lines = done.stdout.splitlines()
-        assert [line for line in lines if re.search(r"^\s+: |\*\w|\w\*\*|^INNER", line)] == [], page.name
+        assert [line for line in lines if re.search(r"^\s+(: |\d+\. )|\*\w|\w\*\*|^INNER", line)] == [], page.name
         assert [line for line in lines if len(line) > 90] == [], page.name
 
 

@@ -161,6 +161,12 @@ def test_every_setting_that_is_given_a_value_is_one(name: str) -> None:
     assert named <= own | policy | request
 
 
+def test_no_line_of_a_page_is_taken_for_an_item_of_a_list() -> None:
+    """A number that happens to begin a line would be counted anew by the program that sets the pages."""
+    for path in PAGES:
+        assert re.findall(r"^ +\d+[.)] .*", path.read_text(encoding="utf-8"), re.MULTILINE) == [], path.name
+
+
 def test_pages_refer_to_pages_that_are_there() -> None:
     own = {path.name.removesuffix(".md") for path in PAGES}
     for path in PAGES:
