@@ -6,11 +6,13 @@ subscriptions that the core grants, ends them, and describes itself (`rpc.discov
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from aiosd.core.fair import Fair
 from aiosd.errors import AiosError, ErrorKind, too_large
 from aiosd.model.ids import event_sequence
 from aiosd.model.jsontext import dump
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
     from aiosd.core.operations import Reply
     from aiosd.model.jsontext import JsonObject, JsonValue
     from aiosd.rpc.feed import Feed
-    from aiosd.rpc.jsonrpc import Malformed, Request
+    from aiosd.rpc.jsonrpc import Malformed, Message, Request
     from aiosd.rpc.limits import Shares
     from aiosd.rpc.subscriptions import Owner, Subscriptions
 
 MAX_ANSWER = 16 << 20
 """Largest answer, in characters: as on D-Bus."""
+BATCHES = 4
+"""Batches of one user that are worked off at a time: each is a hundred calls at most, answered with MAX_ANSWER."""
 SMALL_ANSWER = 4096
 """An answer of so many characters is always given."""
 
@@ -86,6 +90,7 @@ class Endpoint:
         self._core = core
         self._subscriptions = subscriptions
         self._shares = shares
+        self._batches = Fair(BATCHES, 1 << 20)
         self._special = {
             "task.subscribe": self._subscribe,
             "task.resubscribe": self._subscribe,
@@ -109,10 +114,18 @@ class Endpoint:
 
     async def _answer(self, session: Session, message: bytes) -> Answer:
         parsed = jsonrpc.parse(message)
+        if len(parsed.calls) == 1:
+            return await self._answers(session, parsed)
+        async with self._batches.place(session.caller.uid):
+            return await self._answers(session, parsed)
+
+    async def _answers(self, session: Session, parsed: Message) -> Answer:
         answer = Answer()
         texts: list[str] = []
         size = 0
-        for call in parsed.calls:
+        for number, call in enumerate(parsed.calls):
+            if number:
+                await asyncio.sleep(0)  # others are served between the calls of a batch
             text = await self._one(session, call, answer.afterwards, size)
             if not call.is_notification:
                 texts.append(text)

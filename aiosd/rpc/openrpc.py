@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiosd.core.protocol_operations import SUPPORTED_VERSIONS
 from aiosd.errors import ErrorKind
+from aiosd.model.jsontext import Settled
 from aiosd.model.wire import Wire
 from aiosd.rpc.methods import METHODS
 
@@ -21,10 +22,10 @@ OPENRPC_VERSION = "1.3.2"
 
 @cache
 def document() -> JsonObject:
-    """All of it, made when it is first asked for."""
+    """All of it, made when it is first asked for, and its text with it."""
     schemas: dict[str, JsonValue] = {}
     methods: list[JsonValue] = [_method(name, operation, schemas) for name, operation in sorted(METHODS.items())]
-    return {
+    whole: dict[str, JsonValue] = {
         "openrpc": OPENRPC_VERSION,
         "info": {
             "title": "AIOS task manager",
@@ -34,6 +35,7 @@ def document() -> JsonObject:
         "methods": methods,
         "components": {"schemas": schemas, "errors": {kind.value.dbus: _error(kind) for kind in ErrorKind}},
     }
+    return Settled(whole)
 
 
 def _method(name: str, operation: Operation, schemas: dict[str, JsonValue]) -> JsonObject:

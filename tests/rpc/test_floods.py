@@ -126,6 +126,29 @@ def test_refusals_go_on_too_when_requests_are_sent_ahead(place: Path) -> None:
     play(scenario())
 
 
+def test_a_user_s_batches_leave_room_for_others(place: Path) -> None:
+    """Four at a time, and between their calls everybody else has a turn."""
+    wait = {"jsonrpc": "2.0", "id": 1, "method": "aios/task.wait", "params": {"task_id": "task-1"}}
+    get = {"jsonrpc": "2.0", "id": 2, "method": "aios/task.get", "params": {"task_id": "task-1"}}
+
+    async def scenario() -> None:
+        core = StandIn(gates={"task.wait": asyncio.Event()})
+        async with door(place, core, core) as (paths, _):
+            reader, writer = await asyncio.open_unix_connection(paths.lines)
+            writer.write((json.dumps([wait, get]).encode() + b"\n") * 6)
+            for _ in range(4):
+                assert await core.entered.get() == "task.wait"
+            writer.write(json.dumps(get).encode() + b"\n")
+            assert json.loads(await reader.readuntil())["id"] == 2
+            assert [name for name, _, _ in core.calls] == ["task.wait"] * 4 + ["task.get"]
+            core.gates["task.wait"].set()
+            for _ in range(6):
+                assert [answer["id"] for answer in json.loads(await reader.readuntil())] == [1, 2]
+            writer.close()
+
+    play(scenario())
+
+
 def test_an_answer_has_an_end_and_what_a_batch_cannot_tell_it_does_not_do(place: Path) -> None:
     discover = {"jsonrpc": "2.0", "id": 1, "method": "rpc.discover"}
     get = {"jsonrpc": "2.0", "id": 2, "method": "aios/task.get", "params": {"task_id": "task-1"}}
