@@ -161,6 +161,14 @@ def test_every_setting_that_is_given_a_value_is_one(name: str) -> None:
     assert named <= own | policy | request
 
 
+@pytest.mark.parametrize("name", NAME)
+def test_every_row_is_in_its_table(name: str) -> None:
+    """A table begins with a heading and a rule; what stands alone after an empty line is shown as text."""
+    text = re.sub(r"^```.*?^```", "", text_of(name), flags=re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.match(r"\|.*\n\|(?: *:?-+:? *\|)+\n", table), table[:80]
+
+
 def test_no_line_of_a_page_is_taken_for_an_item_of_a_list() -> None:
     """A number that happens to begin a line would be counted anew by the program that sets the pages."""
     for path in PAGES:
