@@ -88,14 +88,19 @@ class Task:
         """An exception ends the program with status 1 and the task as failed; the traceback stays on stderr."""
         if error is None or isinstance(error, SystemExit):
             return
-        if not isinstance(error, Canceled):
+        if isinstance(error, Canceled):
+            self._end(str(error), "canceled", retryable=False)
+        else:
             import traceback
 
             traceback.print_exception(error)
-        if not self._final:
-            message = str(error) if isinstance(error, Canceled) else f"{type(error).__name__}: {error}"
-            self.fail(message, reason="canceled" if isinstance(error, Canceled) else "exception")
+            # As with a program that ends with a status: it is tried again as often as was asked for.
+            self._end(f"{type(error).__name__}: {error}", "exception", retryable=True)
         sys.exit(1)
+
+    def _end(self, message: str, reason: str, *, retryable: bool) -> None:
+        if not self._final:
+            self.fail(message, reason=reason, retryable=retryable)
 
     # -- to the system ----------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def test_an_exception_fails_the_task_and_keeps_its_traceback_to_itself(rig: Rig)
     assert payload == {
         "message": "ValueError: no such disk",
         "reason": "exception",
-        "retryable": False,
+        "retryable": True,
         "data": None,
     }
     assert b"Traceback" in run.stderr()
