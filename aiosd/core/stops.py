@@ -54,10 +54,11 @@ class Stops:
             )  # fmt: skip
 
     def stop(self, uid: int | None, by: int) -> None:
-        """Stop a user, or everybody (None)."""
-        if uid is None or len(self._users) >= MAX_USERS:
+        """Stop a user, or everybody (None). What an administrator has stopped stays the administrator's to lift, also
+        when its user stops it once more."""
+        if uid is None or (uid not in self._users and len(self._users) >= MAX_USERS):
             self._machine_by = by
-        else:
+        elif self._users.get(uid, uid) == uid:
             self._users = {**self._users, uid: by}
 
     def lift(self, uid: int | None) -> bool:

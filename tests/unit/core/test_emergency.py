@@ -106,6 +106,8 @@ def test_a_stop_by_the_administrator_is_not_lifted_by_the_user(tmp_path: Path) -
             await aios.invoke("emergency.stop", {"scope": "user", "uid": USER.uid}, ROOT)
             aios.authority.answers["manage"] = Decision.DENIED
             assert (await aios.refused("emergency.lift", {"scope": "user"})).kind.name == "PERMISSION_DENIED"
+            await aios.invoke("emergency.stop", {"scope": "user"})  # by the user as well: that makes it not theirs
+            assert (await aios.refused("emergency.lift", {"scope": "user"})).kind.name == "PERMISSION_DENIED"
             await aios.invoke("emergency.lift", {"scope": "user", "uid": USER.uid}, ROOT)
             assert await aios.create()
 
