@@ -12,9 +12,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core.artifacts import BlobError, content_of
+from aiosd.core.durable import OWN, patiently
 from aiosd.core.links import HANDOFF, SUMMARY
 from aiosd.model.jsontext import dump
 from aiosd.model.later import dataclass
@@ -136,18 +138,21 @@ class Gate:
     async def open(self, watch: Watch, task: Task) -> None:
         """Send it all. Repeated after a restart: each message has an id of its own, which the shim takes once."""
         if has_context(task):
-            context = await self._database.read(lambda db: context_of(db, task))
-            for name, content in self._contents(context):
-                for number, piece in enumerate(_pieces(content)):
-                    fields: JsonObject = {
-                        "name": name, "data": base64.b64encode(piece).decode(), "first": number == 0
-                    }  # fmt: skip
-                    await watch.send("context", fields, identifier=f"context-{name}-{number}")
+            await patiently(partial(self._hand_over, watch, task))
         go: JsonObject = {
             "version": SHIM, "arguments": task.arguments, "task_id": task.id, "attempt": task.attempt,
             "metadata": task.metadata,
         }  # fmt: skip
         await watch.send("go", go, identifier="go")
+
+    async def _hand_over(self, watch: Watch, task: Task) -> None:
+        context = await self._database.read(lambda db: context_of(db, task))
+        for name, content in self._contents(context):
+            for number, piece in enumerate(_pieces(content)):
+                fields: JsonObject = {
+                    "name": name, "data": base64.b64encode(piece).decode(), "first": number == 0
+                }  # fmt: skip
+                await watch.send("context", fields, identifier=f"context-{name}-{number}")
 
     def _contents(self, context: Context) -> Iterator[tuple[str, bytes]]:
         """Every file. At most MAX_FILES altogether, from a local disk: read in the loop, a file at a time."""
@@ -156,7 +161,9 @@ class Gate:
             try:
                 with os.fdopen(self._blobs.open(sha256), "rb") as file:
                     yield name, file.read()
-            except OSError:
+            except OSError as error:
+                if error.errno in OWN:
+                    raise
                 missing.append(name)
         if missing:
             context.index["missing"] = missing

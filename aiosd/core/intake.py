@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiosd.core import run_events
 from aiosd.core.approving import Waits
 from aiosd.core.artifacts import BlobError, blobs_of
-from aiosd.core.durable import write_durably
+from aiosd.core.durable import OWN, patiently, write_durably
 from aiosd.core.reading import log_growth, log_sizes
 from aiosd.core.run_events import WITHOUT_EFFECT, Batch
 from aiosd.run import records
@@ -56,7 +56,7 @@ class Intake:
 
     async def recall(self, watch: Watch, run: Run) -> None:
         """Of a run from before: what its subscribers have been told already."""
-        watch.told_sizes = await self._database.read(lambda db: runs.told_log_sizes(db, run))
+        watch.told_sizes = await patiently(lambda: self._database.read(lambda db: runs.told_log_sizes(db, run)))
         watch.log_sizes = dict(watch.told_sizes)
 
     async def drain(self, watch: Watch) -> None:
@@ -67,7 +67,7 @@ class Intake:
             try:
                 found = records.read_events(path, begin, BATCH_BYTES, at_hand=True)
             except OSError:  # whatever it is, the thread meets it again
-                found = await asyncio.to_thread(records.read_events, path, begin, BATCH_BYTES)
+                found = await patiently(partial(asyncio.to_thread, records.read_events, path, begin, BATCH_BYTES))
             more = await self._take(watch, *found)
         await self.tell_log_growth(watch)
 
@@ -79,7 +79,9 @@ class Intake:
         try:
             events, end, record = _rest(watch.directory, watch.offset, at_hand=True)
         except OSError:
-            events, end, record = await asyncio.to_thread(_rest, watch.directory, watch.offset, at_hand=False)
+            events, end, record = await patiently(
+                partial(asyncio.to_thread, _rest, watch.directory, watch.offset, at_hand=False)
+            )
         if await self._take(watch, events, end):
             await self.drain(watch)
         if isinstance(record, Exception):
@@ -121,8 +123,8 @@ class Intake:
 
     async def _remove_unwanted(self, digests: Collection[str]) -> None:
         """What was taken and then refused, or belonged to an earlier version, counts for nobody: it goes at once."""
-        for one in await self._database.read(lambda db: artifacts.unwanted(db, digests)):
-            with suppress(BlobError, OSError, StoreError):  # retention comes for it
+        with suppress(BlobError, OSError, StoreError):  # retention comes for it
+            for one in await self._database.read(lambda db: artifacts.unwanted(db, digests)):
                 await self._blobs.remove(one, partial(self._database.write, partial(artifacts.forget, sha256=one)))
 
     async def tell_log_growth(self, watch: Watch) -> None:
@@ -130,7 +132,7 @@ class Intake:
         if all(size <= watch.told_sizes.get(stream, 0) for stream, size in watch.log_sizes.items()):
             return
         sizes = dict(watch.log_sizes)
-        grown = await asyncio.to_thread(log_growth, watch.directory, watch.told_sizes, sizes)
+        grown = await patiently(partial(asyncio.to_thread, log_growth, watch.directory, watch.told_sizes, sizes))
         watch.told_sizes = sizes
         if grown:
             await write_durably(self._database, lambda tx: run_events.log_grew(tx, watch.task_id, grown))
@@ -140,7 +142,7 @@ class Intake:
         refused: dict[str, str] = {}
         if not wanted:
             return refused
-        uid, used = await self._database.read(lambda db: _usage(db, watch.task_id))
+        uid, used = await patiently(lambda: self._database.read(lambda db: _usage(db, watch.task_id)))
         config = self._settings.current
         for offset, size, sha256 in wanted:
             if size > config.artifact_max_bytes:
@@ -149,7 +151,8 @@ class Intake:
                 refused[sha256] = f"the artifacts of uid {uid} would exceed artifact_quota_bytes"
             else:
                 try:
-                    await asyncio.to_thread(self._blobs.take, watch.directory / "blobs", offset, size, sha256)
+                    source = watch.directory / "blobs"
+                    await patiently(partial(asyncio.to_thread, self._blobs.take, source, offset, size, sha256))
                     used += size
                 except (OSError, BlobError) as error:
                     refused[sha256] = f"could not be kept: {error}"
@@ -167,7 +170,7 @@ def _rest(
     except records.RecordError as error:
         return events, end, error
     except OSError as error:
-        if at_hand:
+        if at_hand or error.errno in OWN:
             raise
         return events, end, error
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aiosd.core import clock, run_states
+from aiosd.core.durable import OWN, patiently
 from aiosd.core.outcome import Verdict
 from aiosd.core.recovery_plan import (
     Decision,
@@ -108,7 +109,7 @@ class Recoverer:
         """
         answers = await asyncio.gather(*(self._attach(run, listed) for run in some), return_exceptions=True)
         asked = [(run, one) for run, one in zip(some, answers, strict=True) if not isinstance(one, BaseException)]
-        left = await asyncio.to_thread(self._exit_records, [run for run, _ in asked])
+        left = await patiently(partial(asyncio.to_thread, self._exit_records, [run for run, _ in asked]))
         found = await self._database.read(lambda db: {run.id: tasks.get(db, run.task_id) for run, _ in asked})
         others: list[tuple[Run, Task, RunPlan]] = []
         for run, attached in asked:
@@ -178,6 +179,8 @@ class Recoverer:
         try:
             record = records.read_exit(RunPaths(run.id, self._state).exit)
         except (records.RecordError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in OWN:
+                raise  # it may be there
             _log.warning("The exit record of %s cannot be read: %s", run.id, error)
             return ExitRecord.NONE
         if record is None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from aiosd.core.artifacts import BlobStore
 from aiosd.core.intake import Intake
+from aiosd.run import records
 from aiosd.run.client import LauncherError, LauncherErrorCode, StartRequest
+from aiosd.store import runs
+from aiosd.store.errors import StoreError, StoreFailure
 from tests.unit.core.fakelauncher import FakeLauncher, FakeRun
 from tests.unit.core.rig import BOOT, PLAIN, Core, daemon, eventually, manifest, play
 
@@ -469,5 +475,76 @@ def test_a_cancel_right_after_a_restart_is_told_to_the_program(tmp_path: Path, m
                 assert (await aios.task(task)).status == "canceled"
             assert "cancel" in [kind for kind, _ in launcher.made(task)[0].heard]
             assert not [call for call in launcher.calls if call[0] == "stop"]
+
+    play(scenario())
+
+
+def wanting(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, times: int) -> list[Exception]:
+    """The next calls fail with that; how many have."""
+    real: Callable[..., object] = getattr(owner, name)
+    failed: list[Exception] = []
+
+    def poor(*arguments: object, **more: object) -> object:
+        if len(failed) < times:
+            failed.append(error)
+            raise error
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(owner, name, poor)
+    return failed
+
+
+NO_DESCRIPTOR = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_daemon_without_descriptors_gives_no_program_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the daemon that lacks something (or the machine: ENFILE). Its programs are not killed for that."""
+    monkeypatch.setattr("aiosd.core.durable.STORE_RETRY", 0.01)
+
+    async def works(run: FakeRun) -> None:
+        await run.go()
+        failed = [
+            wanting(monkeypatch, records, "read_events", NO_DESCRIPTOR, 5),
+            wanting(monkeypatch, BlobStore, "take", NO_DESCRIPTOR, 3),
+        ]
+        run.say("artifact", {"key": "k", "parts": [{"file": {"blob": run.blob(b"kept")}}]})
+        await eventually(lambda: len(failed[0]) == 5 and len(failed[1]) == 3)
+        wanting(monkeypatch, records, "read_exit", NO_DESCRIPTOR, 3)
+        run.say("task_completion", {"result": {"n": 1}})
+        run.end(0)
+
+    async def scenario() -> None:
+        launcher = FakeLauncher(tmp_path / "launcher")
+        launcher.program = works
+        async with launcher.serving(), daemon(tmp_path, launcher) as aios:
+            task = await aios.create()
+            ended = await aios.ended(task)
+            assert (ended.status, ended.result, ended.attempt) == ("completed", {"n": 1}, 1)
+            found = (await aios.invoke("artifact.list", {"task_id": task}))["artifacts"]
+            assert isinstance(found, list)
+            assert len(found) == 1
+            assert "error" not in str(found[0])
+            assert ("stop", aios.launcher.made(task)[0].request.run) not in launcher.calls
+
+    play(scenario())
+
+
+def test_a_result_that_cannot_be_read_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiosd.core.durable.STORE_RETRY", 0.01)
+
+    async def scenario() -> None:
+        launcher = FakeLauncher(tmp_path / "launcher")
+        launcher.program = waits
+        async with launcher.serving():
+            async with daemon(tmp_path, launcher) as aios:
+                task = await aios.create()
+                await aios.until(task, "running")
+                await eventually(lambda: launcher.made(task)[0].went is not None)
+            launcher.made(task)[0].end(0)
+            failed = wanting(monkeypatch, records, "read_exit", NO_DESCRIPTOR, 4)
+            busy = wanting(monkeypatch, runs, "told_log_sizes", StoreError(StoreFailure.BUSY), 3)
+            async with daemon(tmp_path, launcher) as aios:
+                assert (await aios.ended(task)).status == "completed"
+            assert (len(failed), len(busy)) == (4, 3)
 
     play(scenario())
