@@ -122,7 +122,7 @@ def prepared(name: str, bus: container.Bus) -> Iterator[Bench]:
         try:
             _put_on_disk(box.leader.pid, Path(disk))
             box.sh(
-                "mkdir -p /etc/aios/capabilities.d /etc/dbus-1/system.d /run/bench"
+                "mkdir -p /etc/aios/capabilities.d /etc/dbus-1/system.d /srv/bench"
                 f" && install -m 644 {HERE}/capabilities.d/*.toml /etc/aios/capabilities.d"
                 f" && install -m 644 {HERE}/aiosd.conf /etc/aios/aiosd.conf"
                 f" && install -m 644 {HERE}/policy.conf /etc/dbus-1/system.d/org.aios.Bench.conf"
