@@ -154,7 +154,7 @@ async def _count_down(session: Session) -> None:
     for left in range(COUNTDOWN, 0, -1):
         print(f"\rYour answer counts in {left} s ", end="", file=session.err, flush=True)
         await asyncio.sleep(1)
-    print("\r\x1b[K" if session.err_is_terminal else "", end="", file=session.err)
+    print("\r\x1b[K" if session.is_screen(session.err) else "\n", end="", file=session.err)
     session.forget_typed()
 
 

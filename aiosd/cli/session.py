@@ -127,6 +127,10 @@ class Session:
         """Whether a person reads stderr."""
         return _is_terminal(self.err)
 
+    def is_screen(self, stream: TextIO) -> bool:
+        """Whether what was written there can be written over: not on a terminal that calls itself dumb."""
+        return _is_terminal(stream) and os.environ.get("TERM") not in (None, "", "dumb")
+
     def colored(self, stream: TextIO | None = None) -> bool:
         """Whether to use colours on the stream (https://no-color.org)."""
         if self.color is ColorWhen.AUTO:

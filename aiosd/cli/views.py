@@ -185,7 +185,7 @@ def view_for(session: Session) -> Iterator[View]:
     """The view that suits where the output goes."""
     if session.json:
         yield JsonView(session)
-    elif session.err_is_terminal:
+    elif session.is_screen(session.err):
         from aiosd.cli.live import live_view
 
         with live_view(session) as live:

@@ -116,7 +116,7 @@ async def _top(session: Session, interval: float, *, once: bool, all_users: bool
         meter = Meter(client, ListFilter(status=_RUNNING, all_users=all_users, limit=100))
         await meter.look()
         await asyncio.sleep(min(interval, FIRST_INTERVAL))
-        if once or session.json or not session.out_is_terminal:
+        if once or session.json or not session.is_screen(session.out):
             _print(session, await meter.look())
             while not once:
                 await asyncio.sleep(interval)

@@ -65,7 +65,7 @@ async def _all(session: Session, *, all_users: bool) -> None:
 
     async with session.connect() as client, client.changes(keep):
         wanted = ListFilter(all_users=all_users)
-        if session.json or not session.out_is_terminal:
+        if session.json or not session.is_screen(session.out):
             await client.list_tasks(wanted)  # fails here and now when the daemon is not there or says no
             while True:
                 _line(session, await changes.get())

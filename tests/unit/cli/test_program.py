@@ -215,6 +215,16 @@ def test_follow_on_a_terminal(served: Served) -> None:
     assert '"files": 3' in text
 
 
+def test_a_dumb_terminal_is_written_line_by_line(served: Served) -> None:
+    """As in an editor's shell: nothing is written over, so nothing of it is lost."""
+    dumb = Served({**served.environment, "TERM": "dumb"}, served.folder)
+    with _terminal(dumb, "run", "files.checksum", "path=/usr", "--follow") as terminal:
+        assert terminal.ended() == 0
+    assert b"working" in terminal.seen
+    assert b" 40% hashing files" in terminal.seen
+    assert b"\x1b" not in terminal.seen
+
+
 def test_interrupt_on_a_terminal(served: Served) -> None:
     with _terminal(served, "run", "sleep.long", "--follow") as terminal:
         terminal.read_until(rb"working")
