@@ -46,6 +46,8 @@ def test_exposure(installed: Container, unit: str) -> None:
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", shown)
     assert found is not None
     assert float(found[1]) < EXPOSURE[unit]
+    page = (host.CHECKOUT / "docs/security.md").read_text(encoding="utf-8")
+    assert f"| `{unit}` | {found[1]} |" in page
 
 
 def test_units_are_enabled_by_preset(installed: Container) -> None:
