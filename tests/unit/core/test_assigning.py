@@ -88,6 +88,17 @@ def test_who_does_least_gets_the_next() -> None:
     assert [one.worker[1] for one in match(wanted, [busy, loaded, idle], 10)] == ["c", "b", "a"]
 
 
+def test_no_more_than_asked_for_and_no_more_than_there_is_room() -> None:
+    wanted = [Wanted(str(number), 1000) for number in range(5)]
+
+    def given(most: int) -> int:
+        return len(match(wanted, [Offer((1000, "a"), frozenset(), capacity=2), Offer((1000, "b"), frozenset())], most))
+
+    assert [given(most) for most in (1, 2, 3, 9)] == [1, 2, 3, 3]
+    assert match(wanted, [Offer((1000, "a"), frozenset(), taken=1)], 9) == []
+    assert match(wanted, [], 9) == []
+
+
 @pytest.mark.parametrize(
     ("boot", "found", "reason"), [("same", Found.KEEP, None), ("another", Found.LOST, Reason.REBOOT)]
 )
