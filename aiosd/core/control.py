@@ -18,9 +18,9 @@ from aiosd.core.answers import check_answer
 from aiosd.core.authorization import task_not_found
 from aiosd.core.executors import WORKERS
 from aiosd.core.outcome import Verdict
-from aiosd.core.refusals import illegal, refuse_final
+from aiosd.core.refusals import illegal, launcher_busy, refuse_final
 from aiosd.core.steps import thin
-from aiosd.errors import AiosError, ErrorKind
+from aiosd.errors import AiosError
 from aiosd.model.event import Source
 from aiosd.model.machine import IllegalTransition
 from aiosd.model.manifest import Pausable
@@ -115,8 +115,11 @@ class Control:
             if watch is not None:
                 await self._supervision.request_stop(watch, task.cancel_reason or Reason.CANCELED)
 
-    async def pause(self, actor: str, task: Task) -> Task:
-        """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them."""
+    async def pause(self, actor: str, task: Task, *, held: bool = False) -> Task:
+        """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them.
+
+        `held`: because its row says that it is to be; not if that is taken back meanwhile.
+        """
         refuse_final(task)
         if task.capability_id == WORKERS and task.status is Status.WORKING:
             return await self._database.write(lambda tx: _hold_at_worker(tx, task.id, actor))
@@ -125,7 +128,8 @@ class Control:
         watch = self._running_watch(task, "paused")
         if watch.capability is None or watch.capability.pausable is Pausable.NO:
             raise illegal(task, "paused", "not-pausable")
-        return await self.carry_out(self._hold(actor, task.id, watch, watch.capability.pausable))
+        written = partial(_hold, task_id=task.id, actor=actor, held=held)
+        return await self.carry_out(self._hold(written, task.id, watch, watch.capability.pausable))
 
     def check_pausable(self, task: Task) -> None:
         """Raise INVALID_STATE when its program runs and is none that can be paused."""
@@ -141,7 +145,7 @@ class Control:
             asked.append(self._ask_program(task, "can_pause", "paused"))
         await asyncio.gather(*asked)
 
-    async def _hold(self, actor: str, task_id: str, watch: Watch, how: Pausable) -> Task:
+    async def _hold(self, written: Callable[[Transaction], Task], task_id: str, watch: Watch, how: Pausable) -> Task:
         async with watch.holding:
             task = await self._fresh(task_id)
             refuse_final(task)
@@ -151,7 +155,7 @@ class Control:
             try:
                 if how is not Pausable.COOPERATIVE or await watch.ask("pause", within=PAUSE_ANSWER) is None:
                     await self._freeze(task, watch)
-                return await self._database.write(lambda tx: _hold(tx, task.id, actor))
+                return await self._database.write(written)
             except (AiosError, StoreError):
                 await self._let_go_quietly(watch)
                 raise
@@ -299,14 +303,14 @@ class Control:
             await self._supervision.freeze(watch)
         except LauncherError as error:
             refuse_final(await self._fresh(task.id))
-            raise _launcher_error(error) from None
+            raise launcher_busy(error) from None
 
     async def _let_go(self, watch: Watch) -> None:
         if watch.frozen:
             try:
                 await self._supervision.thaw(watch)
             except LauncherError as error:
-                raise _launcher_error(error) from None
+                raise launcher_busy(error) from None
         await watch.send("resume")
 
     async def _let_go_quietly(self, watch: Watch) -> None:
@@ -320,10 +324,6 @@ class Control:
         if found is None:
             raise task_not_found()
         return found
-
-
-def _launcher_error(error: LauncherError) -> AiosError:
-    return AiosError(ErrorKind.BUSY, f"the launcher could not do it: {error}", reason="launcher")
 
 
 def _must(transaction: Transaction, task_id: str) -> Task:
@@ -359,12 +359,14 @@ def _unhold(transaction: Transaction, task_id: str) -> Task:
     return tree.unhold(transaction, found)
 
 
-def _hold(transaction: Transaction, task_id: str, actor: str) -> Task:
+def _hold(transaction: Transaction, task_id: str, actor: str, *, held: bool = False) -> Task:
     """A held program's task is paused; one that is to end is not held any more."""
     found = _must(transaction, task_id)
     refuse_final(found)
     if found.cancel_reason is not None:
         raise illegal(found, "paused", "stopping")
+    if held and not found.held:
+        raise illegal(found, "paused", "released")
     return _enter(
         transaction, found, Status.PAUSED, "paused", by=actor, reason=Reason.USER_REQUEST, also={"held": False}
     )

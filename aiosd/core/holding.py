@@ -136,7 +136,7 @@ class Holding:
 
     async def _pause(self, task: Task, actor: str) -> AiosError | None:
         try:
-            await self._control.pause(actor, task)
+            await self._control.pause(actor, task, held=True)
         except AiosError as error:
             refusal = error
         else:

@@ -1,4 +1,5 @@
-"""Refusals of what is asked of a task, in seed 000's words: it has ended, or the table of states forbids it."""
+"""Refusals of what is asked of a task, in seed 000's words: it has ended, the table of states forbids it, or
+the launcher cannot."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from aiosd.model.status import Status
 if TYPE_CHECKING:
     from aiosd.model.jsontext import JsonObject
     from aiosd.model.task import Task
+    from aiosd.run.client import LauncherError
 
 
 def refuse_final(task: Task) -> None:
@@ -27,3 +29,8 @@ def illegal(task: Task, wanted: str, reason: str) -> AiosError:
         ErrorKind.INVALID_STATE, f"a task that is {task.status} ({task.phase}) cannot be {wanted}", reason=reason,
         data={"task_id": task.id, "status": task.status.value, "phase": task.phase.value},
     )  # fmt: skip
+
+
+def launcher_busy(error: LauncherError) -> AiosError:
+    """The error for what the launcher could not do."""
+    return AiosError(ErrorKind.BUSY, f"the launcher could not do it: {error}", reason="launcher")

@@ -243,6 +243,45 @@ def test_a_task_held_while_it_is_being_started_is_paused_once_it_runs(tmp_path: 
     play(scenario())
 
 
+def test_a_tree_that_is_resumed_while_its_program_is_asked_to_pause_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was wanted last counts: or else it would be paused, and whoever resumed it would not know."""
+    monkeypatch.setattr("aiosd.core.control.PAUSE_ANSWER", 0.05)
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(run: FakeRun) -> None:
+        await run.go()
+        message = await run.hear("can_pause")
+        asked.set()
+        await answer.wait()
+        run.say("can_pause", {"id": message["id"], "allowed": True})
+        await run.hear("resume")
+        await run.hear("cancel")
+        run.end(0, stopped_by="cancel")
+
+    async def scenario() -> None:
+        async with core(tmp_path) as aios:
+            await aios.install(COOPERATIVE, manifest(COOPERATIVE, 'pausable = "cooperative"\n'))
+            aios.launcher.program = slow
+            aios.launcher.held = asyncio.Event()
+            task = await aios.create(COOPERATIVE)
+            await eventually(lambda: any(name == "start" for name, _ in aios.launcher.calls))
+            await aios.invoke("task.pause", {"task_id": task, "recursive": True})
+            aios.launcher.held.set()
+            await asyncio.wait_for(asked.wait(), 30)
+            await aios.invoke("task.resume", {"task_id": task, "recursive": True})
+            answer.set()
+            await eventually(lambda: not aios.services.holding._pausing)
+            found = await aios.task(task)
+            assert (found.status, found.held) == ("working", False)
+            assert not aios.launcher.made(task)[0].frozen
+            await aios.invoke("task.cancel", {"task_id": task})
+            assert (await aios.ended(task)).status == "canceled"
+
+    play(scenario())
+
+
 def test_a_pause_goes_on_when_who_asked_for_it_leaves(tmp_path: Path) -> None:
     """Or else the rows would say held of programs that nobody comes to pause before the next start."""
     asked = asyncio.Event()
