@@ -74,13 +74,15 @@ class Peers:
             raise AiosError(
                 ErrorKind.RATE_LIMITED, f"{self._limits().per_peer} calls of yours are still being answered"
             )
-        if len(self._strangers) >= self._limits().calls.total:
+        is_stranger = peer is None or peer.uid is None or not peer.uid.done()
+        if is_stranger and len(self._strangers) >= self._limits().calls.total:
             raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are being answered")
         if peer is None:
             peer = self._peers[name] = Peer(name)
         task = asyncio.create_task(work(peer))
         peer.calls.add(task)
-        self._strangers.add(task)
+        if is_stranger:
+            self._strangers.add(task)
         task.add_done_callback(lambda done: self._ended(peer, done))
 
     def _ended(self, peer: Peer, task: asyncio.Task[None]) -> None:

@@ -17,9 +17,10 @@ from aiosd.bus.connection import BusCallError, Call, SystemBus, Variant
 from aiosd.bus.door import BusDoor, NameTakenError
 from aiosd.bus.interfaces import default_directory, load
 from aiosd.bus.paths import BUS_NAME, MANAGER_PATH, approval_path, task_path
-from aiosd.bus.peers import Limits
+from aiosd.bus.peers import Limits, Peer
 from aiosd.bus.subscriptions import Subscriptions
 from aiosd.core.operations import APPROVAL, MANAGER, TASK, Reply
+from aiosd.core.shares import CallLimits
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.subscription import granted
 from tests.bus.cases import CASES, NO_OPTIONS, PATH
@@ -333,6 +334,32 @@ def test_one_user_hears_an_event_so_many_times_whatever_connections_it_has() -> 
     table.peer_left(":1.0")
     for one in made[:2]:
         table.check_followers(1000, one)
+
+
+def test_a_burst_of_one_user_s_calls_keeps_nobody_else_out(private_bus: PrivateBus) -> None:
+    """Of connections whose user is known only that user's limits count; of others, how many of them there are."""
+
+    async def scenario() -> None:
+        async with served(FakeCore(), Limits(calls=CallLimits(total=5))) as (client, door), SystemBus() as other:
+            await client.call(manager_call("GetStatus"))
+            gate = asyncio.Event()
+
+            async def work(peer: Peer) -> None:
+                await door.peers.uid(peer)
+                await gate.wait()
+
+            for _ in range(20):
+                door.peers.run(client.unique_name, work)
+            await other.call(manager_call("GetStatus"))
+            for number in range(5):
+                door.peers.run(f":9.{number}", work)
+            with pytest.raises(AiosError) as met:
+                door.peers.run(":9.5", work)
+            assert met.value.kind is ErrorKind.RATE_LIMITED
+            door.peers.run(other.unique_name, work)
+            gate.set()
+
+    run_for(30, scenario())
 
 
 def test_a_log_travels_as_a_descriptor_and_none_is_left_open(private_bus: PrivateBus) -> None:
