@@ -117,9 +117,7 @@ class Control:
 
     async def pause(self, actor: str, task: Task, *, held: bool = False) -> Task:
         """Hold the task where it is, by its program's own hand or by the freezer. `actor`: as the audit names them.
-
-        `held`: because its row says that it is to be; not if that is taken back meanwhile.
-        """
+        `held`: because its row says so, and not if that is taken back meanwhile."""
         refuse_final(task)
         if task.capability_id == WORKERS and task.status is Status.WORKING:
             return await self._database.write(lambda tx: _hold_at_worker(tx, task.id, actor))
