@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 #: Seconds a boot may take before it counts as failed; about one is usual.
-BOOT_TIMEOUT = 60.0
+BOOT_TIMEOUT = 180.0
 
 #: Joins the cgroup directories before `--`, then becomes the command after it.
 _ENTER = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Seconds; five are usual, the first time after a change half a minute more for the disk image.
-BOOT_TIMEOUT = 120.0
+BOOT_TIMEOUT = 300.0
+#: How many times as long as in a container a command may take.
+SLOWER = 4
 MEMORY = "1G"
 DISK = "3G"
 
@@ -103,14 +105,14 @@ class Machine(Box):
         check: bool = True,
         timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """See `Box.run`. `input` is given as a whole, output comes as a whole."""
+        """See `Box.run`. `input` is given as a whole, output comes as a whole; `timeout`: as in a container."""
         request = self._state / f"share/q/{os.getpid()}-{next(_numbers)}"
         request.mkdir()
         try:
             (request / "in").write_bytes(encode(input) if isinstance(input, str) else input)
             (request / "new").write_text(json.dumps(argv_inside(argv, user=user, login=login, seat=seat, env=env)))
             (request / "new").rename(request / "go")
-            status = self._answer(request, argv, timeout)
+            status = self._answer(request, argv, timeout * SLOWER)
             out, err = decode((request / "out").read_bytes()), decode((request / "err").read_bytes())
         finally:
             shutil.rmtree(request, ignore_errors=True)
