@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aiosd.store.tasks import Executor
 
-TABLES_BY_TASK = ("artifacts", "events", "webhooks", "approvals", "assignments")
+TABLES_BY_TASK = ("artifacts", "events", "approvals", "assignments")
 """Tables that name a task by its id, so that no foreign key removes their rows; and grants, which have no index by it.
 """
 

@@ -15,13 +15,16 @@ from aiosd.core.artifacts import BlobStore
 from aiosd.core.retention import DAY, STEP, Retention
 from aiosd.run.client import LauncherError
 from aiosd.store import sessions, tasks
+from aiosd.store.migrations import statements
 from tests.unit.core.rig import ErrorKind, core, eventually, play
 from tests.unit.core.session_rig import patient, plan, session
 from tests.unit.store.test_pages import task as row
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
+    from aiosd.store.database import Transaction
     from tests.unit.core.fakelauncher import FakeRun
     from tests.unit.core.rig import Core
 
@@ -55,6 +58,67 @@ def test_a_task_past_its_age_goes_with_all_that_hangs_on_it(tmp_path: Path) -> N
                 assert await aios.count(table) > 0
             assert [run.task_id for run in await aios.runs(old)] == []
             assert (await aios.task(young)).status == "completed"
+
+    play(scenario())
+
+
+NAMING = """
+INSERT INTO approvals(id, task_id, uid, kind, capability_id, request_hash, requester, created_at, expires_at)
+    VALUES ('apr', :task, 1, 'run', 'x', hex(zeroblob(32)), '', 1, 1);
+INSERT INTO assignments(id, task_id, worker_id, worker_uid, attempt, created_at) VALUES ('wa', :task, 'w', 1, 1, 1);
+INSERT INTO grants(id, task_id, uid, capability_id, level, scope, granted_by, created_at)
+    VALUES ('grant', :task, 1, 'x', 1, 'task', 1, 1);
+INSERT INTO webhooks(id, task_id, uid, url, max_retries, retry_delay_ms, created_at)
+    VALUES ('hook', :task, 1, 'https://a', 1, 1, 1);
+INSERT INTO secrets(task_id, run_id, uid, interaction, sealed, created_at) VALUES (:task, '', 1, '', x'', 1);
+INSERT INTO artifacts(id, task_id, uid, key, name, type, created_at) VALUES ('art', :task, 1, 'k', '', '', 1);
+"""
+"""A row in each table that names a task by its id, but for the audit's, which is kept by its own rule."""
+
+
+def test_no_table_names_a_task_that_was_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            old, young = await aios.create(), await aios.create()
+            for task in (old, young):
+                await aios.ended(task)
+
+            def named(db: sqlite3.Connection, task: str) -> set[str]:
+                tables = db.execute(
+                    "SELECT DISTINCT m.name FROM sqlite_schema m, pragma_table_info(m.name) c"
+                    " WHERE m.type = 'table' AND c.name = 'task_id'"
+                )
+                found = "SELECT count(*) FROM {} WHERE task_id = ?"
+                return {row[0] for row in tables if db.execute(found.format(row[0]), (task,)).fetchone()[0]}
+
+            def fill(transaction: Transaction) -> None:
+                for statement in statements(NAMING):
+                    transaction.execute(statement, {"task": old})
+
+            await aios.database.write(fill)
+            tables = {"approvals", "artifacts", "assignments", "audit", "events", "grants", "secrets", "webhooks"}
+            assert await aios.database.read(lambda db: named(db, old)) == tables, "all of them"
+            await grow_old(aios, old, 31)
+            assert await retention(aios, tmp_path).sweep() == 1
+            assert await aios.database.read(lambda db: named(db, old)) == {"audit", "events"}
+            assert [event.type for event in await aios.log(old)] == ["task.removed"]
+            assert (await aios.task(young)).status == "completed"
+
+    play(scenario())
+
+
+def test_old_events_go_in_steps_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiosd.core.retention.EVENTS_STEP", 5)
+
+    async def scenario() -> None:
+        async with core(tmp_path, config=Config(retention_days=30)) as aios:
+            for _ in range(12):
+                await session(aios)
+            assert await aios.count("events") == 12
+            long_ago = clock.now() - 31 * DAY
+            await aios.database.write(lambda tx: tx.execute("UPDATE events SET time = ?", (long_ago,)) and None)
+            await retention(aios, tmp_path).sweep()
+            assert await aios.count("events") == 0
 
     play(scenario())
 
