@@ -11,7 +11,10 @@ import io
 import os
 import signal
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as type checkers know it: Ctrl-C while something is imported here ends in a traceback
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:
