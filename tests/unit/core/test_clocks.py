@@ -138,7 +138,10 @@ def test_a_time_limit_is_time_of_the_machine(jump: float, machine: Machine, tmp_
             task = await aios.create(CAPABILITY, timeout_ms=int(HOUR * 1000))
             await aios.until(task, "running")
             await eventually(lambda: aios.supervision.watches[task].deadline_at is not None)
+            assert len(aios.services.limits) == 1
             await has_an_hour(aios, machine, jump, task, "running", "timeout")
+            await eventually(lambda: not aios.supervision.watches)
+            assert len(aios.services.limits) == 0, "it is forgotten with its task"
 
     play(scenario())
 
