@@ -90,14 +90,27 @@ def test_every_operation_on_a_finished_task_says_so(tmp_path: Path) -> None:
 def test_a_running_program_has_its_grace(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with core(tmp_path) as aios:
-            aios.launcher.program = patient
+            asked = asyncio.Event()
+
+            async def ends_when_both_have_asked(run: FakeRun) -> None:
+                await run.go()
+                await run.hear("cancel")
+                await asked.wait()
+                run.end(0, stopped_by="cancel")
+
+            aios.launcher.program = ends_when_both_have_asked
             task = await aios.create()
             await aios.until(task, "running")
-            both = await asyncio.gather(
-                aios.invoke("task.cancel", {"task_id": task}), aios.invoke("task.cancel", {"task_id": task})
-            )
-            assert [one["status"] for one in both] == ["canceled", "canceled"]
+            first = asyncio.create_task(aios.invoke("task.cancel", {"task_id": task}))
             (run,) = aios.launcher.made(task)
+            await eventually(lambda: any(kind == "cancel" for kind, _ in run.heard))
+            again = asyncio.create_task(aios.invoke("task.cancel", {"task_id": task, "reason": "again"}))
+            for _ in range(3000):
+                if (await aios.task(task)).cancel_reason == "again":
+                    break
+                await asyncio.sleep(0.01)
+            asked.set()
+            assert [(await one)["status"] for one in (first, again)] == ["canceled", "canceled"]
             told = [message for kind, message in run.heard if kind == "cancel"]
             assert len(told) == 1
             assert (told[0]["reason"], told[0]["grace_ms"]) == ("user_request", 5000)
