@@ -59,7 +59,7 @@ class CallShares:
         try:
             yield
         finally:
-            _less(self._working, uid)
+            one_less(self._working, uid)
             _place.reset(token)
 
     @contextmanager
@@ -71,12 +71,12 @@ class CallShares:
         if uid != 0 and self._waiting.total() >= limits.waiting:
             raise AiosError(ErrorKind.RATE_LIMITED, "too many calls are waiting")
         self._waiting[uid] += 1
-        _less(self._working, uid)
+        one_less(self._working, uid)
         try:
             yield
         finally:
             self._working[uid] += 1
-            _less(self._waiting, uid)
+            one_less(self._waiting, uid)
 
 
 class _Place:
@@ -110,7 +110,7 @@ def at_rest() -> AbstractContextManager[None]:
     return nullcontext() if place is None else place.rest()
 
 
-def _less(counter: Counter[int], uid: int) -> None:
+def one_less(counter: Counter[int], uid: int) -> None:
     """One less; nothing stays of who has none."""
     counter[uid] -= 1
     if not counter[uid]:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from aiosd.core.shares import CallLimits, CallShares
+from aiosd.core.shares import CallLimits, CallShares, one_less
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.model.later import dataclass
 
@@ -113,11 +113,4 @@ class Shares:
         try:
             yield
         finally:
-            _less(self._connections, uid)
-
-
-def _less(counter: Counter[int], uid: int) -> None:
-    """One less; nothing stays of who has none."""
-    counter[uid] -= 1
-    if not counter[uid]:
-        del counter[uid]
+            one_less(self._connections, uid)
