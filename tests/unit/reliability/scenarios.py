@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import OPEN, PATIENCE, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aiosd.model.jsontext import JsonObject
     from tests.unit.core.fakelauncher import FakeRun
@@ -196,3 +200,16 @@ MANIFESTS = {
     HELD: manifest(HELD, 'pausable = "cooperative"\n' + OPEN),
     RETRIED: manifest(RETRIED, 'idempotent = true\n[retry]\nmax_attempts = 3\ndelay = "1ms"\n' + OPEN),
 }
+
+
+@contextmanager
+def stage(scenario: Scenario) -> Iterator[tuple[Path, FakeLauncher]]:
+    """A directory with the capabilities, and the launcher of the scenario's programs."""
+    with tempfile.TemporaryDirectory(prefix="aiosd-scenario-") as folder:
+        root = Path(folder)
+        (root / "capabilities.d").mkdir()
+        for name, text in MANIFESTS.items():
+            (root / "capabilities.d" / f"{name}.toml").write_text(text)
+        launcher = FakeLauncher(root / "launcher")
+        launcher.program = scenario.program
+        yield root, launcher

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aiosd.store.errors import StoreError
 from tests.outcomes import note
-from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import PATIENCE, play
 from tests.unit.hooks.receiver import receiving
 from tests.unit.reliability.client import Client
 from tests.unit.reliability.crashing import Crash, Moment, world
 from tests.unit.reliability.invariants import check
-from tests.unit.reliability.scenarios import MANIFESTS, SCENARIOS
+from tests.unit.reliability.scenarios import SCENARIOS, stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,13 +30,7 @@ if TYPE_CHECKING:
 
 async def lived(scenario: Scenario, crashes: list[Crash]) -> int:
     """Play it with these deaths; how many commits the last life had."""
-    with tempfile.TemporaryDirectory(prefix="aiosd-crash-") as folder:
-        root = Path(folder)
-        (root / "capabilities.d").mkdir()
-        for name, text in MANIFESTS.items():
-            (root / "capabilities.d" / f"{name}.toml").write_text(text)
-        launcher = FakeLauncher(root / "launcher")
-        launcher.program = scenario.program
+    with stage(scenario) as (root, launcher):
         async with world(root, launcher, crashes) as made:
             client = Client(made)
             async with asyncio.timeout(3 * PATIENCE), receiving(client.receiver):

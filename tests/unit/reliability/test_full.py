@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import tempfile
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aiosd.errors import AiosError, ErrorKind
 from aiosd.store.database import Database
-from tests.unit.core.fakelauncher import FakeLauncher
 from tests.unit.core.rig import PATIENCE, USER
 from tests.unit.hooks.receiver import receiving
 from tests.unit.reliability.client import Client
 from tests.unit.reliability.crashing import Crash, Dead, World
 from tests.unit.reliability.invariants import check
-from tests.unit.reliability.scenarios import MANIFESTS, SCENARIOS
+from tests.unit.reliability.scenarios import SCENARIOS, stage
 from tests.unit.reliability.test_crash import hushed, leaf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from aiosd.auth.caller import Caller
     from aiosd.model.jsontext import JsonObject
@@ -116,13 +114,7 @@ class FullWorld(World):
 
 async def lived(scenario: Scenario, full_at: int, *, whole: bool) -> int:
     """Play it; how many statements there were."""
-    with tempfile.TemporaryDirectory(prefix="aiosd-full-") as folder:
-        root = Path(folder)
-        (root / "capabilities.d").mkdir()
-        for name, text in MANIFESTS.items():
-            (root / "capabilities.d" / f"{name}.toml").write_text(text)
-        launcher = FakeLauncher(root / "launcher")
-        launcher.program = scenario.program
+    with stage(scenario) as (root, launcher):
         made = FullWorld(root, launcher, [])
         made.full_at, made.whole = full_at, whole
         async with launcher.serving():

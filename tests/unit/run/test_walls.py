@@ -135,21 +135,7 @@ def test_no_filter_no_program() -> None:
         seccomp.program("vax", confined=True, route_only=False, no_network=False)
 
 
-PROBE = """
-import os, sys
-def told(what):
-    try:
-        what()
-    except OSError as error:
-        return type(error).__name__
-    return "done"
-pid = int(sys.argv[1])
-print(told(lambda: os.kill(pid, 0)), told(lambda: os.listdir(f"/proc/{pid}/root")))
-print(told(lambda: os.kill(os.getppid(), 0)), told(lambda: os.kill(os.getpid(), 0)))
-"""
-
-
-LIMIT = """
+TOLD = """
 import os, resource, sys
 def told(what):
     try:
@@ -157,13 +143,28 @@ def told(what):
     except OSError as error:
         return type(error).__name__
     return "done"
-pid, shim, soon = int(sys.argv[1]), os.getppid(), (1, 1)
+"""
+"""What became of a call, for programs that try some."""
+
+PROBE = (
+    TOLD
+    + """pid = int(sys.argv[1])
+print(told(lambda: os.kill(pid, 0)), told(lambda: os.listdir(f"/proc/{pid}/root")))
+print(told(lambda: os.kill(os.getppid(), 0)), told(lambda: os.kill(os.getpid(), 0)))
+"""
+)
+
+
+LIMIT = (
+    TOLD
+    + """pid, shim, soon = int(sys.argv[1]), os.getppid(), (1, 1)
 print(told(lambda: resource.prlimit(pid, resource.RLIMIT_CPU, soon)))
 print(told(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19)), told(lambda: os.setpriority(os.PRIO_PROCESS, shim, 19)))
 print(told(lambda: os.sched_setscheduler(shim, os.SCHED_IDLE, os.sched_param(0))))
 print(told(lambda: os.nice(5)), told(lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))))
 print(told(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))))
 """
+)
 
 
 @pytest.mark.parametrize(
